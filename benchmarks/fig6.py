@@ -9,7 +9,8 @@ MACs and parameters. `aacp report RUNS/a-0 RUNS/b-0 --out FILE` draws both halve
 same command resumes an interrupted benchmark. It exits with 1 until all structures are trained.
 
     python benchmarks/fig6.py --weights FILE --data FOLDER [--rates 0 0.2 0.4 0.6 0.8] [--epochs 10]
-        [--evaluations 200] [--seeds 0 1 2] [--at-once 6] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+        [--lr 0.05] [--evaluations 200] [--seeds 0 1 2] [--at-once 6] [--limit 500] [--runs FOLDER] [--device cuda]
+        [--out FOLDER]
     python benchmarks/fig6.py --smoke
 """
 
@@ -38,6 +39,7 @@ def command(options: argparse.Namespace, half: str, seed: int) -> list[str]:
     words += ["--weights", str(options.weights)] if options.weights else []
     words += [f"--prune-{fixed}", str(FIXED), f"--prune-{varied}", rates, "--evaluations", str(options.evaluations)]
     words += ["--train", "--epochs", str(options.epochs), "--train-on-holdout", "--no-export", "--seed", str(seed)]
+    words += ["--lr", str(options.lr)] if options.lr else []
     words += ["--device", options.device, "--run", str(options.runs / f"{half}-{seed}")]
     return [sys.executable, "-m", "aacp.cli", "sweep", *words]
 
@@ -84,7 +86,7 @@ def main() -> None:
     points = [(half, rate, seed) for half in HALVES for rate in options.rates for seed in options.seeds]
     rows = [row for point in points if (row := outcome(options, *point)) is not None]
     summary(options, rows)
-    given = {name: getattr(options, name) for name in ("network", "rates", "epochs", "evaluations", "seeds")}
+    given = {name: getattr(options, name) for name in ("network", "rates", "epochs", "lr", "evaluations", "seeds")}
     shared.write(options.out, "fig6", shared.circumstances(options.device) | given | {"rows": rows})
     print(f"{len(rows)} of {len(points)} structures are trained", flush=True)
     sys.exit(len(rows) < len(points))
@@ -98,6 +100,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
     parser.add_argument("--rates", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6, 0.8])
     parser.add_argument("--epochs", type=int, default=10, help="of each training")
+    parser.add_argument("--lr", type=float, help="highest learning rate; by default that of the recipe")
     parser.add_argument("--evaluations", type=int, default=200, help="of each search")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--at-once", type=int, default=6, help="commands that share the GPU")

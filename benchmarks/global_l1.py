@@ -7,7 +7,7 @@
 interrupted run.
 
     python benchmarks/global_l1.py global-l1 NETWORK --data NAME --rate 0.5 --run FOLDER [--weights FILE]
-        [--epochs 100] [--images 4096] [--seed 0] [--device cuda]
+        [--epochs 100] [--lr 0.05] [--images 4096] [--seed 0] [--device cuda]
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import repair_treatments as shared
 from aacp.estimate.importance import unit_importance
 from aacp.search.baselines import GivenStructures
 from aacp.train.job import network_of
-from aacp.train.recipe import RECIPES
-from aacp.zoo.catalogue import named_data
-from peers import arguments
+from peers import arguments, recipe_of
 
 
 class Ranking(GivenStructures):
@@ -41,9 +39,7 @@ def main() -> None:
         pruning_step=1,
         method=Ranking,
         evaluations=1,
-        recipe=RECIPES[named_data(options.data).finetune_recipe]
-        .scaled(options.epochs, finetuning=True)
-        .changed(seed=options.seed),
+        recipe=recipe_of(options),
         train_on_holdout=True,
         calibration_images=options.images,
         export=False,

@@ -78,6 +78,10 @@ class Plan:
     is_shared: bool = True
 
 
+# The rate of plans that were partly measured when fewer than 100 epochs had the full learning rate.
+FULL_RATE = "--lr 0.05"
+
+
 def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
     """A step of search_pays.py, from the base of a network in the repository or, for VGG16, from the step `base`."""
     weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (BASES.format(network), ())
@@ -100,7 +104,7 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
     epochs = 5 * 30 + 60
     evaluations = 2 * 1 + 3 * 200 + 2000  # uniform and global-l1; random, search and scratch; released
     seconds = 18 / 9 * START + 3 * (epochs * epoch + evaluations * estimate)
-    options = f"--arms uniform global-l1 random released search scratch --rate {rate} --epochs 30"
+    options = f"--arms uniform global-l1 random released search scratch --rate {rate} --epochs 30 {FULL_RATE}"
     return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
 
 
@@ -158,8 +162,8 @@ PLANS = {
         (
             BASE,
             Step(
-                "fig6", 1200, "python benchmarks/fig6.py --weights {vgg16} --data {data} --epochs 10 --at-once 6 "
-                "--limit {limit} --runs {runs} --out {out} --device cuda", ("base",),
+                "fig6", 1200, "python benchmarks/fig6.py --weights {vgg16} --data {data} --epochs 10 "
+                f"{FULL_RATE} --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda", ("base",),
             ),
         )
     ),
@@ -184,7 +188,7 @@ PLANS = {
         (
             pays(
                 "finalists", 400, "resnet56",
-                "--arms finalists --finalists 8 --rungs 3,10 --rate 0.7 --epochs 10 --label _finalists",
+                f"--arms finalists --finalists 8 --rungs 3,10 --rate 0.7 --epochs 10 {FULL_RATE} --label _finalists",
             ),
         )
     ),
@@ -267,6 +271,16 @@ PLANS = {
                 "--device cuda",
             )
             for network, rate, seconds, at_once in (("resnet56", 0.7, 450, 9), ("mobilenet_v2", 0.5, 700, 6))
+        )
+    ),
+    "rates": Plan(  # of longer trainings, and of the record of ResNet56
+        (
+            Step(
+                "rates-resnet56", 700, "python benchmarks/short_trainings.py --network resnet56 "
+                f"--weights {BASES.format('resnet56')} --data {{data}} --rate 0.5 --starts repaired "
+                "--recipe finetune-mixed --epochs 30 100 --seeds 0 1 --at-once 9 --limit {limit} --runs {runs} "
+                "--out {out} --device cuda",
+            ),
         )
     ),
     "epochs-300": Plan(

@@ -14,7 +14,7 @@ the narrowest layer, the step that aacp uses. Needs the packages torch-pruning, 
 torchprofile==0.0.4.
 
     python benchmarks/peers.py TOOL NETWORK --data NAME --rate 0.5 --run FOLDER [--weights FILE] [--epochs 100]
-        [--images 4096] [--seed 0] [--device cuda]
+        [--lr 0.05] [--images 4096] [--seed 0] [--device cuda]
 """
 
 from __future__ import annotations
@@ -59,13 +59,9 @@ def main() -> None:
     estimate = aacp.accuracy(network.eval(), aacp.Batches.of(data.holdout, device=options.device))
     structure = {"counts": widths(network), "score": estimate, "seconds": seconds}
     write(options.run / "structure.json", structure)
-    recipe = (
-        RECIPES[named_data(options.data).finetune_recipe]
-        .scaled(options.epochs, finetuning=True)
-        .changed(seed=options.seed)
-    )
     trained = options.run / "trainings" / "finetuned"
-    aacp.fit(network, data.all_training(), recipe, teacher=base, folder=trained / "training", device=options.device)
+    recipe, folder = recipe_of(options), trained / "training"
+    aacp.fit(network, data.all_training(), recipe, teacher=base, folder=folder, device=options.device)
     costs = {name: described(each, data, example, options) for name, each in (("before", base), ("after", network))}
     write(trained / "evaluation.json", costs)
 
@@ -153,6 +149,12 @@ def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value) + "\n")
 
 
+def recipe_of(options: argparse.Namespace) -> aacp.Recipe:
+    """The recipe that `aacp prune` has for this data and these epochs."""
+    default = RECIPES[named_data(options.data).finetune_recipe].scaled(options.epochs, finetuning=True)
+    return default.changed(lr=options.lr, seed=options.seed)
+
+
 def arguments(tools: Iterable[str]) -> argparse.Namespace:
     """The options of the command line: one of the tools, the network, and how to prune and train it."""
     parser = argparse.ArgumentParser()
@@ -163,6 +165,7 @@ def arguments(tools: Iterable[str]) -> argparse.Namespace:
     parser.add_argument("--run", type=Path, required=True, help="where everything is kept")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--lr", type=float, help="highest learning rate; by default that of the recipe")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -33,8 +33,8 @@ exits with 1 until all commands are finished.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--recipe NAME]
-        [--scratch-recipe NAME] [--teacher NAME --teacher-weights FILE] [--evaluations 200] [--seeds 0 1 2]
-        [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER] [--label _TEXT]
+        [--lr 0.05] [--scratch-recipe NAME] [--teacher NAME --teacher-weights FILE] [--evaluations 200]
+        [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER] [--label _TEXT]
     python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
         [--runtime torch] [--runs-on cuda] [--batch 512] [--structures 48]
     python benchmarks/search_pays.py --smoke
@@ -134,6 +134,7 @@ def search_options(options: argparse.Namespace, arm: str) -> list[str]:
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed, from the search to the trained network."""
     words = [*subject(options, arm, seed), "--epochs", str(epochs_of(options, arm))]
+    words += ["--lr", str(options.lr)] if options.lr and arm not in FROM_NEW_WEIGHTS else []
     if arm in SCRIPTS:
         script = str(Path(__file__).with_name(SCRIPTS[arm]))
         return [sys.executable, script, arm, *words, "--rate", str(options.rate), "--images", str(options.images)]
@@ -330,7 +331,7 @@ def main() -> None:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
     names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "finalists")
-    names += ("rungs", "epochs", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds", "at_once")
+    names += ("rungs", "epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds", "at_once")
     given = {name: getattr(options, name) for name in names}
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
@@ -370,6 +371,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rungs", default="3,10,30")
     parser.add_argument("--epochs", type=int, default=100, help="epochs of the last training")
     parser.add_argument("--recipe", help="recipe of fine-tuning for aacp prune; by default its own")
+    parser.add_argument("--lr", type=float, help="highest learning rate of fine-tuning; by default that of the recipe")
     parser.add_argument("--scratch-recipe", help="recipe from new weights for aacp prune; by default its own")
     parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; only for aacp prune")
     parser.add_argument("--teacher-weights", help="weights of the teacher")
