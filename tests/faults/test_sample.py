@@ -24,6 +24,8 @@ SLOW = (
     "imagefolder",
     "repeat",
 )  # seconds each
+# Names that lead to no function: an option with one has a class of its own, which the sample of bad inputs may miss.
+NO_FUNCTION = ("nomodule:", "faults.subjects:nothing", "faults.subjects:CLASSES")
 NewPlace = Callable[[], Path]
 
 pytestmark = pytest.mark.slow
@@ -49,6 +51,14 @@ def test_bad_inputs_are_explained_and_change_no_file(
     sample = quick[::EVERY]
     assert len(sample) >= 2
     assert not outcomes(sample, new_place, forker)
+
+
+def test_names_that_lead_to_no_function_are_explained_for_every_option(
+    world: Path, new_place: NewPlace, forker: Forker
+) -> None:
+    trials = [trial for trial in of_catalogue(world) if any(text in trial.name for text in NO_FUNCTION)]
+    assert len(trials) >= 10
+    assert not outcomes(trials, new_place, forker)
 
 
 def test_killed_runs_resume_to_the_same_bytes(new_place: NewPlace, forker: Forker) -> None:
