@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from aacp.latency.deployment import Deployment
+from aacp.latency.timing import Timing
+from aacp.pipeline import delivery
+from aacp.runs.exports import ExportRecord
 from faults import plants
 from faults.cases import Case, judged
 from faults.forker import Ending
@@ -70,6 +74,19 @@ def test_results_ignore_the_clock_and_nothing_else(tmp_path: Path) -> None:
     assert results(tmp_path) == before
     place.write_text(json.dumps({"epoch": 1, "loss": 0.6, "seconds": 1.0}) + "\n")
     assert results(tmp_path) != before
+
+
+def test_results_ignore_every_number_of_a_timing(tmp_path: Path) -> None:
+    def written(before: tuple[float, ...], after: tuple[float, ...], bytes_after: int = 100) -> dict[str, str]:
+        timed = {"original": Timing("original", before), "pruned": Timing("pruned", after)}
+        timing = delivery._compared(timed, Deployment("torch", threads=1))
+        record = ExportRecord(18, 0.0, before_bytes=200, after_bytes=bytes_after, timings=(timing,))
+        (tmp_path / "export.json").write_text(json.dumps(record.to_json()))
+        return results(tmp_path)
+
+    once = written((4.0, 5.0, 6.0), (1.0, 2.0, 3.0))
+    assert written((8.0, 9.0, 7.0, 8.5), (5.0, 4.0, 3.0, 6.0)) == once
+    assert written((4.0, 5.0, 6.0), (1.0, 2.0, 3.0), bytes_after=101) != once
 
 
 def test_temporary_files_are_found(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 # Fields of JSON files that hold times, or where and when a run was made.
 OF_THE_CLOCK = {"started", "seconds", "images_per_second", "limit", "command", "hardware", "versions", "low_seconds",
-                "high_seconds", "low_speedup", "high_speedup", "crc32", "repeats"}  # fmt: skip
+                "high_seconds", "low_speedup", "high_speedup", "median_speedup", "crc32", "repeats"}  # fmt: skip
 # Files that hold times all over, or nothing that a result depends on; of these only the presence is compared.
 PRESENCE_ONLY = {"report.html"}
 IGNORED = {".lock"}
