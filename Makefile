@@ -33,7 +33,7 @@ runtimes: .venv/runtimes
 timing: .venv/complete
 	$(BIN)/pytest -m timing
 
-# Every fault of tests/faults, about 45 minutes on two cores (EVERY=5 for a fifth of them); it writes the table of
+# Every fault of tests/faults, about 20 minutes on two cores (EVERY=5 for a fifth of them); it writes the table of
 # docs/reliability.md and benchmarks/results/faults.json.
 EVERY ?= 1
 
