@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -86,17 +86,8 @@ def is_capturable(plain: PlainUpdate) -> bool:
 
 def concurrent(plain: PlainUpdate, half_weights: HalfWeights | None) -> ConcurrentUpdate:
     """The concurrent form of a plain update."""
-    return ConcurrentUpdate(
-        plain.fabric,
-        plain.model,
-        plain.optimiser,
-        plain.objective,
-        plain.teacher,
-        plain.average,
-        plain.highest_lr,
-        plain.clip,
-        half_weights,
-    )
+    given = {each.name: getattr(plain, each.name) for each in fields(plain) if each.init}
+    return ConcurrentUpdate(**given, half_weights=half_weights)
 
 
 def half_weights_for(plain: PlainUpdate, model: nn.Module) -> HalfWeights | None:
