@@ -273,13 +273,13 @@ PLANS = {
             for network, rate, seconds, at_once in (("resnet56", 0.7, 450, 9), ("mobilenet_v2", 0.5, 700, 6))
         )
     ),
-    "rates": Plan(  # of longer trainings, and of the record of ResNet56
+    "rates": Plan(  # rates and recipes of longer trainings, and of the record of ResNet56
         (
             Step(
                 "rates-resnet56", 700, "python benchmarks/short_trainings.py --network resnet56 "
-                f"--weights {BASES.format('resnet56')} --data {{data}} --rate 0.5 --starts repaired "
-                "--recipe finetune-mixed --epochs 30 100 --seeds 0 1 --at-once 9 --limit {limit} --runs {runs} "
-                "--out {out} --device cuda",
+                f"--weights {BASES.format('resnet56')} --data {{data}} --rate 0.5 --starts repaired --epochs 30 100 "
+                "--recipe finetune-mixed strong_recipes:DECAYED strong_recipes:AVERAGED --lr 0.05 0.016 --seeds 0 "
+                "--at-once 9 --limit {limit} --runs {runs} --out {out} --device cuda",
             ),
         )
     ),
