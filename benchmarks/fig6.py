@@ -19,13 +19,11 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import mean
 
-import torch
-
 import repair_treatments as shared
-from search_pays import delivered, is_late, run_until_deadline, set_deadline, spread
+from resumable import AACP, add_options, is_late, parsed, run_until_deadline, set_deadline, spread
+from search_pays import delivered
 
 FIXED = 0.5
 HALVES = {"a": ("macs", "params"), "b": ("params", "macs")}  # the cost with the fixed rate, and the one that varies
@@ -35,13 +33,13 @@ def command(options: argparse.Namespace, half: str, seed: int) -> list[str]:
     """The sweep of one half of the figure with one seed."""
     fixed, varied = HALVES[half]
     rates = ",".join(f"{rate:g}" for rate in options.rates)
-    words = [options.network, "--data", "digits" if options.smoke else f"cifar10:{options.data}"]
+    words = [options.network, "--data", options.data]
     words += ["--weights", str(options.weights)] if options.weights else []
     words += [f"--prune-{fixed}", str(FIXED), f"--prune-{varied}", rates, "--evaluations", str(options.evaluations)]
     words += ["--train", "--epochs", str(options.epochs), "--train-on-holdout", "--no-export", "--seed", str(seed)]
     words += ["--lr", str(options.lr)] if options.lr else []
     words += ["--device", options.device, "--run", str(options.runs / f"{half}-{seed}")]
-    return [sys.executable, "-m", "aacp.cli", "sweep", *words]
+    return [*AACP, "sweep", *words]
 
 
 def run(options: argparse.Namespace, half: str, seed: int) -> None:
@@ -95,27 +93,12 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The options of the command line; a smoke run is as small as possible."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--network", default="vgg16")
-    parser.add_argument("--weights", type=Path, help="the weights of the network")
-    parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    add_options(parser, network="vgg16", runs="runs/fig6", seeds=(0, 1, 2), at_once=6)
     parser.add_argument("--rates", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6, 0.8])
     parser.add_argument("--epochs", type=int, default=10, help="of each training")
     parser.add_argument("--lr", type=float, help="highest learning rate; by default that of the recipe")
     parser.add_argument("--evaluations", type=int, default=200, help="of each search")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--at-once", type=int, default=6, help="commands that share the GPU")
-    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
-    parser.add_argument("--runs", type=Path, default=Path("runs/fig6"), help="where everything is kept")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if not options.smoke and not (options.weights and options.data):
-        parser.error("Give --weights and --data, or --smoke.")
-    if options.smoke:
-        smallest = {"epochs": 1, "evaluations": 4, "at_once": 1, "rates": [0.0, 0.4], "seeds": options.seeds[:1]}
-        vars(options).update(smallest, network="digits_resnet")
-    return options
+    return parsed(parser, seeds=[0], epochs=1, evaluations=4, at_once=1, rates=[0.0, 0.4])
 
 
 if __name__ == "__main__":

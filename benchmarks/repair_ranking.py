@@ -30,7 +30,7 @@ import repair_treatments as shared
 from aacp.data.splits import sampled
 from aacp.search.correlation import spearman
 from aacp.train.recipe import FINETUNE_MIXED
-from search_pays import is_late, run_until_deadline, set_deadline
+from resumable import is_late, run_until_deadline, set_deadline
 
 # The estimates that are compared: the order of channels, and whether networks are repaired before they are scored.
 ESTIMATES = {

@@ -44,20 +44,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean, stdev
-
-import torch
+from statistics import mean
 
 import repair_treatments as shared
 from aacp.latency.energy import find_counters
 from aacp.runs.finalists import Finalists, rung_sizes
+from resumable import AACP, add_options, add_to, is_late, parsed, run_once, seconds_of, set_deadline, spread
 
 UNIFORM = ["--method", "uniform"]
 REPAIRED = ["--reconstruction", "repair", "--importance", "obs"]
@@ -77,7 +72,6 @@ ARMS = {  # how each arm searches
     "obs": ["--importance", "obs"],
     "random-channels": ["--importance", "random"],
 }
-AACP = [sys.executable, "-m", "aacp.cli"]
 SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
     "global-l1": "global_l1.py",
     "torch-pruning": "peers.py",
@@ -101,11 +95,6 @@ def evaluation_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
     """The file that a command ends with: the evaluation after its last training."""
     training = "scratch" if arm in FROM_NEW_WEIGHTS else "finetuned"
     return place_of(options, arm, seed) / "trainings" / training / "evaluation.json"
-
-
-def seconds_of(place: Path) -> Path:
-    """The file with the seconds of all calls of a command, beside what the command writes."""
-    return place.with_name(f"{place.name}.seconds")
 
 
 def epochs_of(options: argparse.Namespace, arm: str) -> int:
@@ -164,24 +153,6 @@ def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[
     return [job for job in jobs if (place_of(options, *job) / "structure.json").exists() and not is_late(options)]
 
 
-def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:
-    """Run a command, unless the file that it ends with exists or the time is over.
-
-    Args:
-        options: the options of the benchmark.
-        place: the file or folder that the command writes; the seconds of all its calls are added up beside it.
-        file: the file that the command ends with.
-        words: the command.
-    """
-    if file.exists() or is_late(options):
-        return
-    begun = time.monotonic()
-    failure = run_until_deadline(options, words)
-    add_to(seconds_of(place), time.monotonic() - begun)
-    if failure:
-        print(f"{' '.join(words)} failed:\n{failure}", flush=True)
-
-
 def deployment(options: argparse.Namespace) -> list[str]:
     """The options of the deployment that latency is measured in, without the device."""
     return ["--runtime", options.runtime, "--batch", str(options.batch)]
@@ -196,45 +167,6 @@ def run(options: argparse.Namespace, arm: str, seed: int) -> None:
     """Run the command of an arm and a seed, as far as the time allows."""
     place = place_of(options, arm, seed)
     run_once(options, place, evaluation_of(options, arm, seed), command(options, arm, seed))
-
-
-def add_to(file: Path, amount: float) -> float:
-    """Add to the number in a file, and return the sum."""
-    total = amount + (float(file.read_text()) if file.exists() else 0.0)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(str(total))
-    return total
-
-
-def set_deadline(options: argparse.Namespace) -> None:
-    """Count the limit from now, and let interrupts reach the commands, which background jobs of a shell ignore."""
-    options.deadline = time.monotonic() + options.limit
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def is_late(options: argparse.Namespace) -> bool:
-    """Whether too little time is left to begin a command."""
-    return bool(options.deadline - time.monotonic() < 5)
-
-
-def run_until_deadline(options: argparse.Namespace, words: list[str]) -> str:
-    """Run a command; the same command resumes it if it is interrupted at the deadline.
-
-    Returns:
-        The end of its messages if it failed; "" if it did not, or was interrupted.
-    """
-    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
-    process = subprocess.Popen(
-        words, env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        _, messages = process.communicate(timeout=max(0.0, options.deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # under MPS, killing it could stop all other processes on the GPU
-        process.communicate()
-        return ""
-    return messages[-1500:] if process.returncode else ""
 
 
 # -- the outcomes -----------------------------------------------------------------------------------------------------
@@ -312,13 +244,6 @@ def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
     return result
 
 
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation in points, as text; a single value has no deviation."""
-    if not values:
-        return "-"
-    return f"{100 * mean(values):.2f}" + (f" ± {100 * stdev(values):.2f}" if len(values) > 1 else "")
-
-
 def main() -> None:
     options = arguments()
     set_deadline(options)
@@ -356,9 +281,7 @@ def case_of(options: argparse.Namespace) -> str:
 def arguments() -> argparse.Namespace:
     """The options of the command line; a smoke run is as small as possible."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--network", default="resnet56")
-    parser.add_argument("--weights", type=Path, help="the weights of the network")
-    parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
+    add_options(parser, network="resnet56", runs="runs/search_pays", seeds=(0, 1, 2), at_once=3)
     parser.add_argument("--arms", nargs="+", choices=(*ARMS, *SCRIPTS), default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove; 0 is no limit on MACs")
     parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; only for aacp prune")
@@ -377,21 +300,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--teacher-weights", help="weights of the teacher")
     parser.add_argument("--evaluations", type=int, default=200, help="structures that each search evaluates")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--at-once", type=int, default=3, help="commands that share the GPU")
-    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
-    parser.add_argument("--runs", type=Path, default=Path("runs/search_pays"), help="where everything is kept")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--label", default="", help="end of the name of the result file")
-    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if options.smoke:  # the defaults are changed, and options that are given keep their values
-        smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
-        parser.set_defaults(**smallest, network="digits_resnet", data="digits", seeds=[0, 1])
-        options = parser.parse_args()
-    if not options.smoke and not (options.weights and options.data):
-        parser.error("Give --weights and --data, or --smoke.")
+    options = parsed(parser, seeds=[0, 1], finalists=3, rungs="1,2", epochs=2, evaluations=6, images=64, at_once=1)
     if (options.recipe or options.teacher) and set(options.arms) & set(SCRIPTS):
         parser.error(
             f"{', '.join(SCRIPTS)} have the default recipe and teacher. Leave out --recipe and --teacher, or the arms."
@@ -405,8 +315,6 @@ def arguments() -> argparse.Namespace:
             "Finalists are timed while other trainings use the device, which changes their times. Leave out "
             "--latency-rate, or the arm finalists."
         )
-    if not options.smoke and ":" not in options.data:
-        options.data = f"cifar10:{options.data}"
     options.runs_on = options.runs_on or options.device
     return options
 

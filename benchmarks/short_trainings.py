@@ -22,10 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-import torch
-
 import repair_treatments as shared
-from search_pays import AACP, REPAIRED, UNIFORM, run_once, set_deadline, spread
+from resumable import AACP, add_options, parsed, run_once, set_deadline, spread
+from search_pays import REPAIRED, UNIFORM
 
 STARTS = {"plain": [], "repaired": REPAIRED}
 Job = tuple[str, str, int, float, int]  # start, recipe, epochs, learning rate, seed
@@ -55,7 +54,7 @@ def train(options: argparse.Namespace, job: Job) -> None:
 def place_of(options: argparse.Namespace, job: Job) -> Path:
     """The run folder of a training."""
     start, recipe, epochs, lr, seed = job
-    return Path(options.runs / f"{start}-{recipe}-{epochs}-{lr:g}-{seed}")
+    return Path(options.runs / f"{start}-{recipe.replace(':', '-')}-{epochs}-{lr:g}-{seed}")
 
 
 def evaluation_of(options: argparse.Namespace, job: Job) -> Path:
@@ -112,32 +111,15 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The options of the command line; a smoke run is as small as possible."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--network", default="resnet56")
-    parser.add_argument("--weights", type=Path, help="the weights of the network")
-    parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
+    add_options(parser, network="resnet56", runs="runs/short_trainings", seeds=(0,), at_once=1)
     parser.add_argument("--rate", type=float, default=0.7, help="share of the MACs to remove")
     parser.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
     parser.add_argument("--epochs", nargs="+", type=int, default=[1, 3, 10])
     parser.add_argument("--lr", nargs="+", type=float, default=[0.05, 0.016, 0.005], help="highest learning rates")
     parser.add_argument("--recipe", nargs="+", default=["finetune", "finetune-mixed"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
-    parser.add_argument("--at-once", type=int, default=1, help="commands that share the device")
-    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
-    parser.add_argument("--runs", type=Path, default=Path("runs/short_trainings"), help="where everything is kept")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if options.smoke:  # the defaults are changed, and options that are given keep their values
-        smallest = {"epochs": [1], "lr": [0.05], "recipe": ["digits-finetune"], "images": 64, "starts": ["plain"]}
-        parser.set_defaults(**smallest, network="digits_resnet", data="digits", rate=0.5)
-        options = parser.parse_args()
-    if not options.smoke and not (options.weights and options.data):
-        parser.error("Give --weights and --data, or --smoke.")
-    if not options.smoke and ":" not in options.data:
-        options.data = f"cifar10:{options.data}"
-    return options
+    smallest = {"epochs": [1], "lr": [0.05], "recipe": ["digits-finetune"], "images": 64, "starts": ["plain"]}
+    return parsed(parser, **smallest, rate=0.5, seeds=[0, 1], at_once=2)
 
 
 if __name__ == "__main__":

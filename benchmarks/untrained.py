@@ -24,7 +24,8 @@ import aacp
 import repair_treatments as shared
 from aacp.data.splits import sampled
 from aacp.train.job import network_of
-from search_pays import ARMS, FROM_NEW_WEIGHTS, spread
+from resumable import spread
+from search_pays import ARMS, FROM_NEW_WEIGHTS
 
 
 def main() -> None:

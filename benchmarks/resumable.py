@@ -1,0 +1,119 @@
+"""What benchmarks share that run many commands until a deadline, and that the same call resumes.
+
+Some commands run at once. Each ends with a file: a command whose file exists does not run again, and a command that is
+interrupted at the deadline continues in the next call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+AACP = [sys.executable, "-m", "aacp.cli"]
+
+
+def add_options(
+    parser: argparse.ArgumentParser, *, network: str, runs: str, seeds: Sequence[int], at_once: int
+) -> None:
+    """Add the options that all of these benchmarks have, with their defaults."""
+    parser.add_argument("--network", default=network)
+    parser.add_argument("--weights", type=Path, help="the weights of the network")
+    parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(seeds))
+    parser.add_argument("--at-once", type=int, default=at_once, help="commands that share the device")
+    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
+    parser.add_argument("--runs", type=Path, default=Path(runs), help="where everything is kept")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
+    parser.add_argument("--out", type=Path)
+
+
+def parsed(parser: argparse.ArgumentParser, **smallest: object) -> argparse.Namespace:
+    """The options of the command line; a smoke run has other defaults, and options that are given keep their values."""
+    options = parser.parse_args()
+    if options.smoke:
+        parser.set_defaults(network="digits_resnet", data="digits", **smallest)
+        options = parser.parse_args()
+    if not options.smoke and not (options.weights and options.data):
+        parser.error("Give --weights and --data, or --smoke.")
+    if not options.smoke and ":" not in options.data:
+        options.data = f"cifar10:{options.data}"
+    return options
+
+
+def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:
+    """Run a command, unless the file that it ends with exists or the time is over.
+
+    Args:
+        options: the options of the benchmark.
+        place: the file or folder that the command writes; the seconds of all its calls are added up beside it.
+        file: the file that the command ends with.
+        words: the command.
+    """
+    if file.exists() or is_late(options):
+        return
+    begun = time.monotonic()
+    failure = run_until_deadline(options, words)
+    add_to(seconds_of(place), time.monotonic() - begun)
+    if failure:
+        print(f"{' '.join(words)} failed:\n{failure}", flush=True)
+
+
+def seconds_of(place: Path) -> Path:
+    """The file with the seconds of all calls of a command, beside what the command writes."""
+    return place.with_name(f"{place.name}.seconds")
+
+
+def add_to(file: Path, amount: float) -> float:
+    """Add to the number in a file, and return the sum."""
+    total = amount + (float(file.read_text()) if file.exists() else 0.0)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(str(total))
+    return total
+
+
+def set_deadline(options: argparse.Namespace) -> None:
+    """Count the limit from now, and let interrupts reach the commands, which background jobs of a shell ignore."""
+    options.deadline = time.monotonic() + options.limit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def is_late(options: argparse.Namespace) -> bool:
+    """Whether too little time is left to begin a command."""
+    return bool(options.deadline - time.monotonic() < 5)
+
+
+def run_until_deadline(options: argparse.Namespace, words: list[str]) -> str:
+    """Run a command; the same command resumes it if it is interrupted at the deadline.
+
+    Returns:
+        The end of its messages if it failed; "" if it did not, or was interrupted.
+    """
+    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
+    process = subprocess.Popen(
+        words, env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, messages = process.communicate(timeout=max(0.0, options.deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # under MPS, killing it could stop all other processes on the GPU
+        process.communicate()
+        return ""
+    return messages[-1500:] if process.returncode else ""
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation in points, as text; a single value has no deviation."""
+    if not values:
+        return "-"
+    return f"{100 * mean(values):.2f}" + (f" ± {100 * stdev(values):.2f}" if len(values) > 1 else "")
