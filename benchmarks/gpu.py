@@ -78,6 +78,8 @@ class Plan:
     is_shared: bool = True
 
 
+ARMS = "--arms uniform search repaired"
+RESNET18 = "{state}/bases/resnet18/weights.safetensors"
 # The rate of plans that were partly measured when fewer than 100 epochs had the full learning rate.
 FULL_RATE = "--lr 0.05"
 
@@ -108,6 +110,16 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
     return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
 
 
+def on_imagenette(name: str, network: str, weights: str, rate: float, epochs: int) -> Step:
+    """A step of search_pays.py with a network of imagenette.py."""
+    command = (
+        f"python benchmarks/search_pays.py --network imagenette:{network} --weights {weights} "
+        f"--data imagefolder:{{small}}/imagenette {ARMS} --rate {rate} --epochs {epochs} --at-once 6 --limit {{limit}} "
+        "--runs {runs} --out {out} --device cuda"
+    )
+    return Step(name, 270 + 3 * epochs, command)
+
+
 def untrained(name: str, network: str, result: str, after: tuple[str, ...] = ()) -> Step:
     """A step of untrained.py, from the base of a network."""
     weights = "{vgg16}" if network == "vgg16" else BASES.format(network)
@@ -125,7 +137,6 @@ BASE = Step(
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
 RESNET110 = BASES.format("resnet110")
-ARMS = "--arms uniform search repaired"
 VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1")
 LATENCY = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
@@ -175,14 +186,25 @@ PLANS = {
     ),
     "imagenette": Plan(
         tuple(
+            on_imagenette(f"imagenette-{rate}", "mobilenet_v2", "{small}/imagenette.safetensors", rate, 10)
+            for rate in (0.3, 0.5, 0.7)
+        )
+    ),
+    "imagenette-resnet18": Plan(
+        (
             Step(
-                f"imagenette-{rate}", 300, "python benchmarks/search_pays.py --network imagenette:mobilenet_v2 "
-                "--weights {small}/imagenette.safetensors --data imagefolder:{small}/imagenette "
-                f"{ARMS} --rate {rate} --epochs 10 --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} "
-                "--device cuda",
-            )
-            for rate in ("0.3", "0.5", "0.7")
-        ),
+                "base-resnet18", 250, makes=RESNET18, command="python -m aacp.cli train imagenette:resnet18 "
+                "--data imagefolder:{small}/imagenette --recipe base --epochs 60 --seed 0 --device cuda "
+                "--run {state}/bases/resnet18",
+            ),
+            *(
+                replace(
+                    on_imagenette(f"resnet18-{rate}-{epochs}", "resnet18", RESNET18, rate, epochs),
+                    after=("base-resnet18",),
+                )
+                for rate, epochs in ((0.3, 10), (0.5, 10), (0.5, 50))
+            ),
+        )
     ),
     "finalists": Plan(
         (

@@ -1,13 +1,15 @@
-"""MobileNetV2 with ImageNet's weights for the ten classes of Imagenette, the network of our version of Table 2.
+"""The networks of our version of Table 2: MobileNetV2 and ResNet18 for the ten classes of Imagenette.
 
-Imagenette is a folder of 13,394 pictures in ten classes of ImageNet. The network keeps the ten outputs of its
-classifier that belong to these classes, in the order of their folders, so that it needs no training before it is
-pruned. It was trained on ImageNet, of which most of these pictures are a part, the test pictures too: its accuracy
-before pruning is not that on new pictures. What pruned networks lose is compared among themselves.
+Imagenette is a folder of 13,394 pictures in ten classes of ImageNet. MobileNetV2 has ImageNet's weights and keeps the
+ten outputs of its classifier that belong to these classes, in the order of their folders, so that it needs no training
+before it is pruned. It was trained on ImageNet, of which most of these pictures are a part, the test pictures too: its
+accuracy before pruning is not that on new pictures. What pruned networks lose is compared among themselves. ResNet18 is
+trained on Imagenette alone.
 
     python benchmarks/imagenette.py WEIGHTS OUT
 
-WEIGHTS is torchvision's file mobilenet_v2-b0353104.pth. The plan imagenette of gpu.py prunes the network.
+WEIGHTS is torchvision's file mobilenet_v2-b0353104.pth, OUT the file of weights with ten outputs. The plans imagenette
+and imagenette-resnet18 of gpu.py prune the networks.
 """
 
 from __future__ import annotations
@@ -42,6 +44,13 @@ def mobilenet_v2() -> nn.Module:
     network = aacp.build_model("torchvision:mobilenet_v2")
     inputs: int = network.get_submodule(HEAD).in_features  # type: ignore[assignment]
     network.set_submodule(HEAD, nn.Linear(inputs, len(CLASSES)))
+    return network
+
+
+def resnet18() -> nn.Module:
+    """torchvision's ResNet18 with an output for each class of Imagenette."""
+    network = aacp.build_model("torchvision:resnet18")
+    network.fc = nn.Linear(network.fc.in_features, len(CLASSES))  # type: ignore[union-attr, arg-type]
     return network
 
 
