@@ -165,6 +165,8 @@ def test_low_rates_of_short_trainings_gain_what_the_page_says() -> None:
     for epochs, words in ((3, "by {} to {} after 3 epochs"), (10, "by {} to {} after 10 epochs")):
         gains = [100 * (found[a, b, epochs, 0.005] - found[a, b, epochs, 0.05]) for a, b in cases]
         assert words.format(f"{min(gains):.2f}", f"{max(gains):.2f}") in page
+    readme = (ROOT / "README.md").read_text()
+    assert f"[{min(gains):.2f} to {max(gains):.2f} points after 10 epochs]" in readme
     (before,) = [
         row["holdout"]
         for row in raw("untrained_resnet56_70.json")["rows"]
