@@ -407,6 +407,8 @@ def test_the_advice_states_what_a_search_is_worth() -> None:
     for file, arm, words in (
         ("search_pays_mobilenet_v2_50_10_epochs", "search", "On MobileNetV2 it is as good after 10 epochs ({} points)"),
         ("search_pays_vgg16_50_30_epochs", "search", "on VGG16 a search is {} points better after 30"),
+        ("search_pays_vgg16_70_30_epochs", "search", "On VGG16 after 30 epochs it is {} points better than uniform"),
+        ("search_pays_vgg16_70_30_epochs", "global-l1", "one global ranking by l1-norms {}"),
     ):
         above = [100 * points for points in raw(f"{file}.json")["summary"][arm]["above_uniform"]]
         assert words.format(f"{fmean(above):.2f} ± {stdev(above):.2f}") in advice
