@@ -150,8 +150,8 @@ PRUNE = (
     "python benchmarks/prune_cifar10.py " + PUBLIC + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
 )
 
-# The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests and of latency are
-# guesses.
+# The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests, of latency and of
+# Imagenette are guesses.
 PLANS = {
     "tests": Plan(
         (
