@@ -133,7 +133,7 @@ CHECKS = {
     "latency_table": Check(("--table", "TABLE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
     # -- training
     "recipe": Check(("--recipe", "base"), {"recipe.lr": 0.1, "recipe.distillation": 0.0}),
-    "epochs": Check(("--epochs", "50"), {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0}),
+    "epochs": Check(("--epochs", "50"), {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0, "recipe.lr": 0.025}),
     "lr": Check(("--lr", "0.007"), {"recipe.lr": 0.007}),
     "batch_size": Check(("--batch-size", "24"), {"recipe.batch_size": 24}),
     "train_on_holdout": Check(("--train-on-holdout",), {"train_on_holdout": True}),
