@@ -114,7 +114,11 @@ def test_a_plain_function_becomes_a_cost_and_is_called_once_for_each_structure()
 def test_slack_is_a_share_of_the_unpruned_cost() -> None:
     limit = Limit(total(), pruning_rate=0.5)
     assert limit.slack([3, 6]) == pytest.approx(3 / 24)
-    assert Budget(limit).slack(SPACE.snap([3, 6])) == {"channels -50 %": pytest.approx(3 / 24)}
+
+
+def test_what_a_structure_reaches_is_in_the_terms_of_the_limit() -> None:
+    assert Limit(total(), pruning_rate=0.5).reached(SPACE.snap([3, 6])) == "channels -62.5 %"  # 9 of 24
+    assert Limit(total(), at_most=12).reached(SPACE.snap([3, 6])) == "channels 9 channels"
 
 
 def test_a_rate_and_its_absolute_bound_are_the_same_limit() -> None:

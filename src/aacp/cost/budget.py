@@ -188,6 +188,13 @@ class Limit(Record):
             return f"{self.cost.name}: {wanted} can be met (the smallest structure: {reached})"
         return f"{self.cost.name}: {wanted} cannot be met, since the smallest structure in this space reaches {reached}"
 
+    def reached(self, structure: Structure) -> str:
+        """The cost of a structure in the terms of the limit: "macs -51.4 %", "latency 0.62 ms"."""
+        value = float(self.cost(np.asarray(structure)))
+        if self.pruning_rate is None:
+            return f"{self.cost.name} {amount(value, self.cost.unit)}"
+        return f"{self.cost.name} {100 * (value / self.cost.full - 1):+.1f} %"
+
     # -- for structures -----------------------------------------------------------------------------------------------
 
     def on(self, graph: ChannelGraph, table: CostTable | None = None) -> Limit:
@@ -325,10 +332,6 @@ class Budget:
             reach = "; ".join(limit._reach(value) for limit, value in found)
             advice = SLOW_WIDTHS if found[0][0].cost.name == LATENCY else "use a finer pruning step"
             raise InfeasibleBudget(f"{reach}. Loosen the limit, or {advice}.")
-
-    def slack(self, structure: Structure) -> dict[str, float]:
-        """The unused part of each limit, by the limit as text."""
-        return {str(limit): float(limit.slack(np.asarray(structure))) for limit in self.limits}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.limits)) or "no limit"

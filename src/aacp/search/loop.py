@@ -195,5 +195,5 @@ def _tell(method: Searcher[Any], structure: Structure, score: float, files: Sear
 def _progress(method: Searcher[Any], bounds: Bounds, elapsed: float, left: float | None) -> Progress:
     best = method.best
     assert best is not None
-    slack = method.budget.slack(best.structure)
-    return Progress(len(method.history), bounds.evaluations, method.generation, best, slack, elapsed, left)
+    costs = tuple(limit.reached(best.structure) for limit in method.budget.limits)
+    return Progress(len(method.history), bounds.evaluations, method.generation, best, costs, elapsed, left)

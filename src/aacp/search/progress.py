@@ -19,7 +19,7 @@ class Progress:
     total: int | None  # the number of evaluations at which the search ends; None if other bounds end it
     generation: int
     best: Candidate
-    slack: dict[str, float]  # the unused share of each limit, for the best structure
+    costs: tuple[str, ...]  # what the best structure reaches of each limit, as text
     seconds: float  # since this call began
     seconds_left: float | None  # None if it is not known
 
@@ -29,9 +29,9 @@ class Progress:
 
     @property
     def outcome(self) -> str:
-        """The best structure so far and how close it is to the limits."""
-        slack = "".join(f", {limit} with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
-        return f"generation {self.generation}, best {self.best.score:.4f} (number {self.best.number}{slack})"
+        """The best structure so far and what it costs."""
+        best = ", ".join((f"number {self.best.number}", *self.costs))
+        return f"generation {self.generation}, best {self.best.score:.4f} ({best})"
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
