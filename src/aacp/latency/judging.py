@@ -23,8 +23,8 @@ MAX_NOISE = 0.05
 QUIET_NOISE = 0.015
 
 QUIETER = (
-    "Measure on a quiet machine, with fewer threads, or with more seconds for each structure; the same call continues "
-    "with what was measured."
+    "Measure on a quiet machine, where the same call continues with what was measured, with fewer threads, or make a "
+    "table for --table by aacp measure with more --seconds for each structure or with --accept-noise."
 )
 QUIETER_DEVICE = (
     "Remove results.json on the device and run runner.py there again, with nothing else running and with more seconds "
