@@ -144,6 +144,23 @@ def test_training_that_lowers_the_score_is_reported(change: dict, is_reported: b
     assert [text.startswith(words) and not is_good for text, is_good in remarks_of(run)] == [True] * is_reported
 
 
+@pytest.mark.parametrize(
+    ("examples", "metric", "is_reported"),
+    [
+        (80, "accuracy", False),  # two standard errors: 2 * sqrt((0.1 * 0.9 + 0.125 * 0.875) / 80) = 0.1
+        (1000, "accuracy", False),  # 0.028
+        (2000, "accuracy", True),  # 0.020
+        (80, "iou", True),  # whose standard error is not known
+        (None, "accuracy", True),
+    ],
+)
+def test_a_loss_by_training_that_may_be_chance_is_not_reported(examples, metric: str, is_reported: bool) -> None:
+    request = replace(REQUEST, holdout_size=examples, metric=metric)
+    evaluation = Evaluation(BEFORE, replace(AFTER, holdout=0.875))
+    run = replace(RUN, request=request, choice=ChosenStructure((1,), 0.9, ()), evaluation=evaluation)
+    assert [text.startswith("Training lowered the score: ") for text, _ in remarks_of(run)] == [True] * is_reported
+
+
 def test_a_budget_that_removes_nothing_is_reported() -> None:
     run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, costs=BEFORE.costs)))
     assert remarks_of(run) == [("Nothing was removed: the unpruned network already meets the limits.", False)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from aacp.cost.kinds import LATENCY
@@ -13,7 +14,8 @@ from aacp.runs.scores import NetworkMetrics
 
 # If the accuracy on the hold-out exceeds that on test data by this much, the hold-out was probably trained on.
 LEAKAGE_GAP = 0.03
-# If training lowers the score by more than this share of it, the report says that training did harm.
+# If training lowers the score by more than this share of it, and an accuracy by more than chance, the report says that
+# training did harm.
 TRAINING_LOSS = 0.01
 
 
@@ -95,12 +97,21 @@ def _about_training(run: Run, trained: float | None) -> list[Remark]:
     if run.choice is None or trained is None or run.training is None or run.training.recipe is None:
         return []
     inherited = run.choice.score
-    if run.training.from_scratch or inherited - trained <= TRAINING_LOSS * abs(inherited):
+    loss = max(TRAINING_LOSS * abs(inherited), _chance(run, inherited, trained))
+    if run.training.from_scratch or inherited - trained <= loss:
         return []
     both = (
         f"{score(inherited, run.metric, 1)} on held-out data before training, {score(trained, run.metric, 1)} after it"
     )
     return [Remark(f"Training lowered the score: {both}. Train longer, or with a lower learning rate.", False)]
+
+
+def _chance(run: Run, *accuracies: float) -> float:
+    """Two standard errors of the difference of two accuracies on the hold-out; 0 for other scores."""
+    examples = None if run.request is None else run.request.holdout_size
+    if run.metric != "accuracy" or not examples:
+        return 0.0
+    return 2 * math.sqrt(sum(accuracy * (1 - accuracy) for accuracy in accuracies) / examples)
 
 
 def _about_holdout(unpruned: NetworkMetrics) -> list[Remark]:
