@@ -55,6 +55,15 @@ def test_the_largest_share_that_passes_is_found(model, data, tmp_path: Path, dro
     assert drop - 2 * FINENESS <= limit.pruning_rate <= drop
 
 
+@pytest.mark.usefixtures("linear")
+def test_the_score_that_the_drop_is_taken_from_is_said_first(model, data, tmp_path: Path, capsys) -> None:
+    with aacp.show_progress():
+        found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.9, evaluations=2))
+    first = capsys.readouterr().err.partition("1/2 evaluations")[0]
+    words = "the unpruned network has by the estimate, with its batch norms recalibrated, 1.0000 on held-out data"
+    assert f"{words}; 0.1000 is allowed" in first
+
+
 def test_all_shares_within_reach_and_no_others_are_tried(model, data, graph, tmp_path: Path, monkeypatch) -> None:
     """Every share passes, so that the bisection ends at the largest one that the smallest structure reaches."""
     tried: list[float] = []

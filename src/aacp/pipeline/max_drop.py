@@ -38,7 +38,10 @@ class MaxDropSearch:
 
     def run(self) -> ChosenStructure:
         """The structure of the largest share that stays within the drop."""
-        allowed = self._unpruned_score() - (self.plan.max_drop or 0.0)
+        unpruned = self._unpruned_score()
+        allowed = unpruned - (self.plan.max_drop or 0.0)
+        how = "" if self.plan.probe_epochs else "by the estimate, with its batch norms recalibrated, "
+        report_progress(f"the unpruned network has {how}{unpruned:.4f} on held-out data; {allowed:.4f} is allowed")
         passed = 0
         failed = self._first_share_out_of_reach()
         best = None
