@@ -66,6 +66,7 @@ def test_printed_it_is_a_line_for_each_budget_and_one_for_the_front(swept: Sweep
         assert line.startswith(
             f"{folder.path.name}: estimated {choice.score:.4f} (unpruned {choice.unpruned:.4f}); macs "
         )
+        assert f"macs {choice.limits[0].reached:,.0f} MACs, at most {choice.limits[0].bound:,.0f} MACs" in line
     assert last == f"{len(swept.front)} structures on the front of score, MACs and parameters"
 
 

@@ -277,8 +277,8 @@ def _folder_part(limit: Limit) -> str:
 
 def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:
     test = "" if evaluation is None else f", test {evaluation.before.test:.4f} -> {evaluation.after.test:.4f}"
-    reached = ", ".join(
-        f"{limit.cost} {amount(limit.reached, limit.unit)} of {amount(limit.bound, limit.unit)}"
+    reached = "; ".join(
+        f"{limit.cost} {amount(limit.reached, limit.unit)}, at most {amount(limit.bound, limit.unit)}"
         for limit in choice.limits
     )
     unpruned = "" if choice.unpruned is None else f" (unpruned {choice.unpruned:.4f})"
