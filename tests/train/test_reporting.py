@@ -38,6 +38,16 @@ def test_each_epoch_is_a_line_where_nobody_watches(capsys: pytest.CaptureFixture
     assert "hold-out 0." in second or "hold-out 1." in second
 
 
+def test_epochs_that_an_earlier_call_has_finished_are_counted(tmp_path: Path, capsys) -> None:
+    fit(network(), small_images(), RECIPE, folder=tmp_path, device="cpu", until=1)
+    said = []
+    for _ in range(2):
+        with show_progress():
+            fit(network(), small_images(), RECIPE, folder=tmp_path, device="cpu")
+        said.append([line.partition(": loss")[0] for line in capsys.readouterr().err.splitlines()[1:]])
+    assert said == [["1 epoch done before", "epoch 2/2"], ["2 epochs done before"]]
+
+
 def test_the_batch_size_of_a_loader_wins_and_is_the_one_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

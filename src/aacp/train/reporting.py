@@ -15,6 +15,7 @@ from aacp.runs.scores import Epoch
 from aacp.train.recipe import Recipe
 from aacp.user.events import Event, emit
 from aacp.user.progress import progress_bar, report_progress
+from aacp.user.values import counted
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -45,6 +46,8 @@ class Report:
         """The first `done` epochs of the log; later lines, whose epochs left no state, are removed from it."""
         if self.folder is None:
             return []
+        if done and self.is_first:
+            report_progress(f"{counted(done, 'epoch')} done before")
         records = self.folder.read_log(LOG)
         epochs = [Epoch.from_json(record) for record in records]
         kept = [epoch for epoch in epochs if epoch.epoch <= done]
