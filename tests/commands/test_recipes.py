@@ -60,6 +60,10 @@ def test_a_recipe_of_the_user_is_imported(tmp_path: Path, monkeypatch: pytest.Mo
     found = recipe_of({**DEFAULTS, "recipe": "own_recipes:MINE", "epochs": 5}, {"data": "digits", "loss": None}, 3)
     assert (found.epochs, found.lr, found.clip, found.seed) == (5, 0.15, 2.0, 3)
     assert found.to_json()["optimiser"] == "own_recipes:adagrad"
-    for name, words in (("own_recipes:NUMBER", "is 5, not a Recipe"), ("own_recipes:NONE", "There is no")):
+    for name, words in (
+        ("own_recipes:NUMBER", "is 5, not a Recipe"),
+        ("own_recipes:MIN", "There is no own_recipes:MIN. Name an object of your own, such as own_recipes:MINE."),
+        ("own_recipes:OTHER", "such as package.module:NAME"),
+    ):
         with pytest.raises(InvalidOption, match=words):
             recipe_named(name)

@@ -68,7 +68,8 @@ def named_object(name: str, error: type[AACPError]) -> Any:
     source, _, entry = name.partition(":")
     found = _found(source, entry, error) if source and entry else None
     if found is None:
-        raise error(f"There is no {name}. Name an object of your own as package.module:NAME.")
+        example = _nearest(source, entry, lambda value: True) or "package.module:NAME"
+        raise error(f"There is no {name}. Name an object of your own, such as {example}.")
     return found
 
 
@@ -91,10 +92,10 @@ def named_function(name: str, arguments: str, error: type[AACPError]) -> Callabl
     return found
 
 
-def _nearest(source: str, entry: str) -> str:
+def _nearest(source: str, entry: str, is_meant: Callable[[Any], bool] = callable) -> str:
     """The function of a module whose name is most like another, as `package.module:function`; empty if none is."""
     content = getattr(sys.modules.get(source), "__dict__", {})
-    near = nearest(entry, [name for name, value in content.items() if callable(value)])
+    near = nearest(entry, [name for name, value in content.items() if is_meant(value)])
     return f"{source}:{near}" if near else ""
 
 
