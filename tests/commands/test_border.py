@@ -146,3 +146,9 @@ def test_a_name_that_cannot_be_encoded_is_printed_all_the_same(monkeypatch: pyte
     strange = "\udcff"  # a byte of a file name that is not UTF-8
     result = result_if_tracing(monkeypatch, raising(UnknownModel(f"There is no {strange}. Choose another.")))
     assert (result.exit_code, "There is no \\udcff" in result.stderr) == (1, True)
+
+
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    listed = " ".join(CliRunner().invoke(main, ["--help"]).stdout.split())
+    assert "prune Prune MODEL to a budget: search, train, evaluate, export, report." in listed
+    assert "measure Time structures of MODEL piece by piece, and save a table that predicts the seconds of" in listed

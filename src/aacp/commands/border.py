@@ -55,6 +55,11 @@ class Commands(click.Group):
             if parameter.callback is None:
                 parameter.callback = _reject_empty
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentence, which click cuts off at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(1000)) for name in sorted(self.commands)])
+
     def invoke(self, ctx: click.Context) -> Any:
         _print_any_character()
         try:

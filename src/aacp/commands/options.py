@@ -51,7 +51,10 @@ CACHE = click.option(
     "--cache", type=click.Path(file_okay=False), metavar="DIR",
     help="Folder for decoded images of imagefolder:PATH, which later passes and commands read instead of the files.",
 )  # fmt: skip
-DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, tensors:FILE, or package.module:function that returns aacp.Data."
+DATA_HELP = (
+    "digits, cifar10:PATH, imagefolder:PATH, tensors:FILE, or package.module:function that returns (training, test), "
+    "each a loader or a data set, or aacp.Data."
+)
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )

@@ -103,7 +103,7 @@ def prune(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Prune MODEL to a budget: search, then one training of the structure: train, evaluate, export, report.
+    """Prune MODEL to a budget: search, train, evaluate, export, report.
 
     MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
     hold. --max-drop requests the smallest network instead.
