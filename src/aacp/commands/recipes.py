@@ -114,9 +114,9 @@ COMMON = (
         "--epochs",
         type=int,
         show_default="the recipe's",
-        help="Scale the recipe to this number of epochs; the learning rate of a fine-tuning is lower below 100.",
+        help="Scale the recipe to this number of epochs; fewer also lower the learning rate of a fine-tuning.",
     ),
-    click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
+    click.option("--lr", type=float, show_default="the recipe's; lower for few epochs", help="Highest learning rate."),
     click.option(
         "--batch-size",
         type=int,

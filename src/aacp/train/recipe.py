@@ -127,9 +127,9 @@ class Recipe:
 
         Args:
             epochs: the number of epochs.
-            finetuning: whether trained weights are fine-tuned. If so, the learning rate for fewer than 100 epochs is
-                lower, in proportion, down to a tenth for 10 epochs or less: a high rate first destroys what the weights
-                know, and few epochs do not bring it back. It is never raised.
+            finetuning: whether trained weights are fine-tuned. If so, the learning rate is proportional to the epochs,
+                of which at least 10 and at most 100 count: a high rate first destroys what the weights know, and few
+                epochs do not bring it back. It is never raised.
         """
         epochs = whole_number("epochs", epochs, 1, MAX_EPOCHS)
         ratio = epochs / self.epochs
