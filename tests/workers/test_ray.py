@@ -116,6 +116,8 @@ def test_without_ray_the_message_names_the_command_that_installs_it(monkeypatch:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"aacp\[ray\]"):
         RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu=False)
+    with pytest.raises(MissingPackage, match=r"aacp\[ray\]"):  # before the network is scored and traced
+        plan(2).require_workers()
 
 
 def test_an_address_that_does_not_answer_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
@@ -203,6 +205,17 @@ def test_more_cpus_than_a_machine_has_are_rejected(monkeypatch: pytest.MonkeyPat
     engine = RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu="GPU" in kind, cpus=5)
     with pytest.raises(InvalidOption, match=f"needs 5 CPUs of one {kind}, but the largest of the cluster has {most}"):
         engine.start()
+
+
+def test_the_start_of_ray_is_announced_before_it(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    said = []
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda *_, **__: said.append(capsys.readouterr().err))
+    ray.cluster_resources = dict
+    monkeypatch.setattr("aacp.workers.ray.require_package", lambda *_: ray)
+    engine = RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu=False)
+    with aacp.show_progress(), pytest.raises(InvalidOption, match="The workers need a CPU"):
+        engine.start()
+    assert said == ["starting Ray and its workers\n"]
 
 
 # -- on a cluster of three nodes: the gate searches once, while a node is killed --------------------------------------

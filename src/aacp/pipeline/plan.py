@@ -344,7 +344,7 @@ class Plan:
             )
 
     def require_workers(self) -> None:
-        """Reject the address of a Ray cluster that does not answer."""
+        """Require Ray if there are workers, and reject the address of a cluster that does not answer."""
         if self.workers is not None:
             WorkerRequest.of(self.workers).require_answer()
 

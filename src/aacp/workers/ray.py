@@ -16,6 +16,7 @@ from aacp import errors
 from aacp.channels.structure import Structure
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, failing_as, first_line, is_device_failure
 from aacp.search.queue import OnFewImages, Work, structure_of
+from aacp.user.progress import report_progress
 from aacp.user.values import counted
 from aacp.version import __version__
 from aacp.workers.pool import WorkerLost
@@ -60,7 +61,8 @@ class WorkerRequest:
         )
 
     def require_answer(self) -> None:
-        """Reject the address of a cluster on which nothing answers; Ray itself would try for most of a minute."""
+        """Require Ray, and reject an address on which nothing answers; Ray itself would try for most of a minute."""
+        require_package("ray", INSTALL)
         if self.address is None:
             return
         with answering(self.address):
@@ -236,6 +238,7 @@ class RayEngine:
         if address is None and self._request.count is not None:
             address = "local"  # a new cluster, also if another one runs on this machine
             settings = {"num_cpus": self._request.count * self._cpus, "include_dashboard": False}
+        report_progress("starting Ray and its workers")
         with answering(self._request.address or "this machine"):
             self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
 
