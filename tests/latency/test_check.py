@@ -111,4 +111,11 @@ def test_a_structure_over_the_limit_is_found_so_on_a_noisy_machine_too(ratio: fl
 def test_the_original_of_the_same_turns_is_recorded() -> None:
     checked, _ = checked_on(0.0)
     assert checked.seconds.median == pytest.approx(checked.ratio.median * checked.original.median)
-    assert str(checked).endswith(f"of the original's {1e3 * checked.original.median:.3g} ms")
+
+
+def test_printed_it_has_the_interval_of_the_seconds_and_that_of_the_ratio() -> None:
+    """The medians are of different turns: 2 ms are not half of 5 ms. The limit decides which interval counts."""
+    seconds, ratio = MedianInterval(1e-3, 2e-3, 3e-3), MedianInterval(0.4, 0.5, 0.6)
+    original = MedianInterval(4e-3, 5e-3, 6e-3)
+    text = "2 ms (1 ms to 3 ms), the original's 5 ms; 0.5 (0.4 to 0.6) of it in the median turn"
+    assert str(LatencyCheck(aacp.Structure((1,)), seconds, ratio, original)) == text

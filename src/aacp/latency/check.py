@@ -73,8 +73,11 @@ class LatencyCheck:
         return Verdict.MISSED if share.lower > 1 else Verdict.UNDECIDED
 
     def __str__(self) -> str:
-        seconds, original = (amount(timed.median, "s") for timed in (self.seconds, self.original))
-        return f"{seconds}, {self.ratio} of the original's {original}"
+        own = self.seconds
+        low, median, high, original = (
+            amount(value, "s") for value in (own.lower, own.median, own.upper, self.original.median)
+        )
+        return f"{median} ({low} to {high}), the original's {original}; {self.ratio} of it in the median turn"
 
 
 def check_latency(
