@@ -181,13 +181,27 @@ def test_low_rates_of_short_trainings_gain_what_the_page_says() -> None:
 
 
 def searched_and_uniform_mobilenet() -> list[Row]:
-    result = raw("search_pays_mobilenet_v2_50_10_epochs.json")
     rows = []
-    for arm, found in result["summary"].items():
-        costs = [left(result, arm, cost) for cost in ("macs", "params")]
-        cells = (*costs, estimates_of(result, arm), spread(found["test"]), above_uniform(arm, found))
-        rows.append((WIDTHS.get(arm, arm), *cells))
+    for epochs in (0, 10):
+        result = after_epochs("mobilenet_v2_50", epochs)
+        for arm, found in result["summary"].items():
+            costs = [left(result, arm, cost) for cost in ("macs", "params")]
+            cells = (*costs, estimates_of(result, arm), spread(found["test"]), above_uniform(arm, found))
+            rows.append((str(epochs), WIDTHS.get(arm, arm), *cells))
     return rows
+
+
+def test_mobilenet_loses_without_training_what_the_pages_say() -> None:
+    found = raw("untrained_mobilenet_v2_50.json")["summary"]
+    (unpruned,) = {row["unpruned"] for row in raw("search_pays_mobilenet_v2_50_10_epochs.json")["rows"]}
+    repaired = found["repaired"]["test"]
+    lost = f"has lost {100 * (unpruned - fmean(repaired)):.2f} points without any training"
+    assert f"{lost}: {pct(fmean(repaired))} % of {pct(unpruned)} %." in PAGE
+    searched = points_above(found["search"]["test"], found["uniform"]["test"]).removeprefix("+")
+    assert f"The search alone is {searched} points above uniform widths without training" in PAGE
+    shown = f"{pct(fmean(repaired))} ± {pct(stdev(repaired))} %"
+    readme = (ROOT / "README.md").read_text()
+    assert f"has {shown} of the test images right, the original {pct(unpruned)} %" in readme
 
 
 def test_networks_before_their_training_are_those_of_search_pays() -> None:
@@ -1012,7 +1026,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("VGG16, limits", "epochs"): searched_and_uniform_vgg16,
     ("Table 1, network and MACs", "structure"): table_1,
     ("weights", "recipe"): learning_rates_of_short_trainings,
-    ("MobileNetV2, widths", "MACs left"): searched_and_uniform_mobilenet,
+    ("MobileNetV2, epochs", "widths"): searched_and_uniform_mobilenet,
     ("-70 % MACs", "ResNet56, parameters left"): other_tools,
     ("kept, network", "MACs"): kept_of_each_stage,
     ("order of channels, VGG16", "estimated before training"): orders_of_channels,
