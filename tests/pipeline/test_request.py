@@ -89,6 +89,15 @@ def test_a_run_of_a_version_without_precisions_is_resumed_in_float32_alone(task:
         register_request(folder, task, budget, quantised)
 
 
+def test_a_run_with_workers_that_is_repeated_without_them_names_the_option(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, task, budget, aacp.Plan(workers=2))
+    folder.write_json("structure.json", {})  # the run has begun
+    with pytest.raises(aacp.RunMismatch, match=r"proposals \(8 with --workers\): 8 then, none now"):
+        register_request(folder, task, budget, aacp.Plan())
+
+
 def test_a_hold_out_of_another_size_is_another_run(task: PruningTask, tmp_path: Path) -> None:
     folder = aacp.RunFolder(tmp_path)
     named = replace(task, data_source="digits", holdout=0.25)

@@ -23,6 +23,7 @@ from aacp.disk.folders import LOCK, names_in
 from aacp.disk.records import plain
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.deployment import Deployment
+from aacp.pipeline.defaults import PROPOSALS_FOR_WORKERS
 from aacp.pipeline.functions import FUNCTIONS, importable_source, name_of, recorded_name, restored_field
 from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -56,6 +57,8 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 # Fields about the parts of the data. A field that one of two requests does not know is not compared.
 PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
+# Names in messages for settings that another option sets too.
+EXPLAINED = {"proposals": f"proposals ({PROPOSALS_FOR_WORKERS} with --workers)"}
 
 
 def register_request(
@@ -135,7 +138,7 @@ def differences(before: AnyRequest, request: AnyRequest, names: Sequence[str]) -
 
 def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
     """The named fields as plain data, as they are read from JSON; each limit has the name of its cost."""
-    settings = {name: plain(getattr(request, name)) for name in names if name != "limits"}
+    settings = {EXPLAINED.get(name, name): plain(getattr(request, name)) for name in names if name != "limits"}
     limits = request.limits if isinstance(request, Request) and "limits" in names else ()
     return {f"limit on {limit.cost.name}": _ComparedLimit.of(limit) for limit in limits} | settings
 
