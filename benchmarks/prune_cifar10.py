@@ -10,7 +10,7 @@ last epoch of each seed; neither search nor training uses the test images. The f
 history, training log, evaluation) are copied beside the result. The same command resumes an interrupted benchmark.
 
     python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--rate 0.5] [--epochs 100] [--recipe NAME]
-        [--seeds 0 1] [--methods uniform] [--at-once 3] [--out FOLDER]
+        [--lr 0.05] [--seeds 0 1] [--methods uniform] [--at-once 3] [--out FOLDER]
     python benchmarks/prune_cifar10.py --show benchmarks/results [--rate 0.5] [--epochs 100] [--recipe NAME]
 """
 
@@ -43,7 +43,7 @@ def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
     )
     size = ["--evaluations", "10", "--calibration", "128"] if options.smoke else ["--evaluations", "400"]
     size += ["--epochs", str(2 if options.smoke else options.epochs), "--train-on-holdout"]
-    size += [] if options.smoke else ["--recipe", options.recipe]
+    size += [] if options.smoke else ["--recipe", options.recipe, "--lr", str(options.lr)]
     weights = ["--weights", options.weights] if options.weights else []
     place = ["--run", str(options.runs / f"{method}-{seed}")]
     chosen = ["--prune-macs", str(options.rate), "--method", method, "--seed", str(seed)]
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--recipe", default="finetune-mixed", help="of fine-tuning")
+    parser.add_argument("--lr", type=float, default=0.05, help="highest learning rate, for any number of epochs")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--at-once", type=int, default=3, help="runs that share the GPU")
