@@ -356,7 +356,7 @@ PLANS = {
 
 
 def joined(plans: Sequence[Plan]) -> Plan:
-    """One plan that runs as many steps at once as all of these together; steps that several of them have run once."""
+    """One plan with the steps of several, each step once; as many run at once as in all of these plans together."""
     steps = dict.fromkeys(step for plan in plans for step in plan.steps)
     return Plan(tuple(steps), sum(plan.at_once for plan in plans))
 

@@ -1,4 +1,4 @@
-"""What benchmarks share that run many commands until a deadline, and that the same call resumes.
+"""Shared by benchmarks that run many commands until a deadline. The same call resumes such a benchmark.
 
 Some commands run at once. Each ends with a file: a command whose file exists does not run again, and a command that is
 interrupted at the deadline continues in the next call.

@@ -177,6 +177,7 @@ def test_low_rates_of_short_trainings_gain_what_the_page_says() -> None:
         100 * (found[start, "finetune", epochs, 0.005] - found[start, "finetune-mixed", epochs, 0.005])
         for start, epochs in product(("plain", "repaired"), (1, 3))
     ]
+    assert min(mixed) > -0.005  # which is rounded to 0.00
     assert f"{abs(min(mixed)):.2f} to {max(mixed):.2f} points better than `finetune-mixed`" in page
 
 

@@ -19,7 +19,7 @@ Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Mixture = Literal["blends", "patches"]
 MAX_EPOCHS = 10**6
-# The learning rate of a fine-tuning is in proportion to its epochs between these numbers (docs/training.md).
+# The learning rate of a fine-tuning is proportional to its epochs within this range (docs/training.md).
 LOWEST_RATE_EPOCHS, FULL_RATE_EPOCHS = 10, 100
 
 
@@ -127,9 +127,9 @@ class Recipe:
 
         Args:
             epochs: the number of epochs.
-            finetuning: whether trained weights are fine-tuned. If so, the learning rate is proportional to the epochs,
-                of which at least 10 and at most 100 count: a high rate first destroys what the weights know, and few
-                epochs do not bring it back. It is never raised.
+            finetuning: whether trained weights are fine-tuned. If so, the learning rate is proportional to the epochs
+                within the range of 10 to 100, and constant outside of it: a high rate first destroys what the weights
+                know, and few epochs do not bring it back. The rate is never raised.
         """
         epochs = whole_number("epochs", epochs, 1, MAX_EPOCHS)
         ratio = epochs / self.epochs
@@ -194,7 +194,7 @@ class Recipe:
 
 
 def _rate_epochs(epochs: int) -> int:
-    """The number of epochs that the learning rate of a fine-tuning is in proportion to."""
+    """A number of epochs, limited to the range within which the learning rate of a fine-tuning is proportional."""
     return min(max(epochs, LOWEST_RATE_EPOCHS), FULL_RATE_EPOCHS)
 
 
