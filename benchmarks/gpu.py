@@ -13,8 +13,9 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. If it has the base
 vgg16.safetensors, none is trained. For the plan imagenette it also has what imagenette.py writes: the folder imagenette
-and the weights imagenette.safetensors. Plans run in the order in which they are given, or all at once with --together.
-The commands of a plan that measures times have the GPU to themselves; those of other plans share it under MPS.
+and the weights imagenette.safetensors. Plans run in the order in which they are given, or all at once with --together;
+ONE+OTHER is a plan with the steps of both. The commands of a plan that measures times have the GPU to themselves; those
+of other plans share it under MPS.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def on_imagenette(name: str, network: str, weights: str, rate: float, epochs: in
     """A step of search_pays.py with a network of imagenette.py."""
     command = (
         f"python benchmarks/search_pays.py --network imagenette:{network} --weights {weights} "
-        f"--data imagefolder:{{small}}/imagenette {ARMS} --rate {rate} --epochs {epochs} --at-once 6 --limit {{limit}} "
+        f"--data imagefolder:{{small}}/imagenette {ARMS} --rate {rate} --epochs {epochs} --at-once 4 --limit {{limit}} "
         "--runs {runs} --out {out} --device cuda"
     )
     return Step(name, 270 + 3 * epochs, command)
@@ -137,7 +138,9 @@ BASE = Step(
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
 RESNET110 = BASES.format("resnet110")
-VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1")
+VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {FULL_RATE}")
+# The default rate of 1 and of 10 epochs, which has to be in the name of the result beside that of the full rate.
+LOW_RATE = "--lr 0.005 --label _lr_0.005"
 LATENCY = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
 SEARCH = "python benchmarks/psae_search.py"
@@ -249,12 +252,15 @@ PLANS = {
             pays("mobilenet-50-60", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
         )
     ),
-    "epochs-1": Plan(
+    "few-epochs": Plan(
         (
             BASE,
-            VGG16_1,
-            pays("resnet56-1", 100, "resnet56", f"{ARMS} --rate 0.7 --epochs 1"),
-            pays("mobilenet-1", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1", 6),
+            pays("resnet56-10-low", 230, "resnet56", f"{ARMS} --rate 0.7 --epochs 10 {LOW_RATE}"),
+            pays("vgg16-10-low", 110, "vgg16", f"{ARMS} --rate 0.7 --epochs 10 {LOW_RATE}"),
+            pays("resnet56-1-low", 100, "resnet56", f"{ARMS} --rate 0.7 --epochs 1 {LOW_RATE}"),
+            pays("vgg16-1-low", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {LOW_RATE}"),
+            pays("mobilenet-10-low", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 10 {LOW_RATE}", 6),
+            pays("mobilenet-1-low", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1 {LOW_RATE}", 6),
         )
     ),
     "epochs-0": Plan(
@@ -355,10 +361,11 @@ PLANS = {
 }  # fmt: skip
 
 
-def joined(plans: Sequence[Plan]) -> Plan:
-    """One plan with the steps of several, each step once; as many run at once as in all of these plans together."""
+def plan_named(text: str) -> Plan:
+    """The plan of a name; the plan of several names, joined by +, has the steps of all, each step once."""
+    plans = [PLANS[name] for name in text.split("+")]
     steps = dict.fromkeys(step for plan in plans for step in plan.steps)
-    return Plan(tuple(steps), sum(plan.at_once for plan in plans))
+    return Plan(tuple(steps), max(plan.at_once for plan in plans), all(plan.is_shared for plan in plans))
 
 
 # -- one call ---------------------------------------------------------------------------------------------------------
@@ -418,16 +425,18 @@ class Call:
         outcome = "is done" if process.returncode == 0 else f"stopped with {process.returncode}"
         print(f"{self.limit - self.left:5.0f} s  {step.name} {outcome} after {seconds:.0f} s", flush=True)
 
-    def run(self, plan: Plan) -> None:
-        """Run the steps of a plan until all are done, or none can begin, or the time is over."""
-        waiting = list(plan.steps)
+    def run(self, plans: Sequence[Plan]) -> None:
+        """Run the steps of plans at the same time until all are done, or none can begin, or the time is over."""
+        begun: set[Step] = set()
         running: dict[Step, tuple[subprocess.Popen[bytes], float]] = {}
         is_interrupted = False
         while True:
-            ready = [step for step in waiting if self.may_begin(step, plan)]
-            for step in ready[: plan.at_once - len(running)]:
-                waiting.remove(step)
-                running[step] = self.start(step), time.monotonic()
+            for plan in plans:
+                free = plan.at_once - sum(step in running for step in plan.steps)
+                ready = [step for step in plan.steps if step not in begun and self.may_begin(step, plan)]
+                for step in ready[:free]:
+                    begun.add(step)
+                    running[step] = self.start(step), time.monotonic()
             if not running:
                 return
             time.sleep(0.2)
@@ -435,10 +444,10 @@ class Call:
                 is_interrupted = True
                 for process, _ in running.values():
                     os.killpg(process.pid, signal.SIGINT)
-            for step, (process, begun) in list(running.items()):
+            for step, (process, since) in list(running.items()):
                 if process.poll() is not None:
                     del running[step]
-                    self.end(step, process, time.monotonic() - begun)
+                    self.end(step, process, time.monotonic() - since)
 
 
 @contextmanager
@@ -514,10 +523,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to pack the state")
     parser.add_argument("--together", action="store_true", help="run all plans at once")
     options = parser.parse_args()
-    unknown = set(options.plans) - set(PLANS)
+    unknown = {name for text in options.plans for name in text.split("+")} - set(PLANS)
     if unknown or not (options.plans or options.list):
         parser.error(f"Give one or more of these plans: {', '.join(PLANS)}.")
-    plans = [PLANS[name] for name in options.plans]
+    plans = [plan_named(text) for text in options.plans]
     if options.together and not all(plan.is_shared for plan in plans):
         parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")
     data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
@@ -537,12 +546,12 @@ def main() -> None:
     # Keep compiled Python files: a machine may have none of torch, and every command would compile them for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(state.with_name(f"{state.name}-python"))
-    for plan in [joined(plans)] if options.together else plans:
-        with sharing(plan.is_shared):
-            call.run(plan)
+    for group in [plans] if options.together else [[plan] for plan in plans]:
+        with sharing(all(plan.is_shared for plan in group)):
+            call.run(group)
     if options.out:
         pack(state, options.out)
-    left = [step.name for plan in plans for step in plan.steps if not call.is_done(step)]
+    left = dict.fromkeys(step.name for plan in plans for step in plan.steps if not call.is_done(step))
     sys.exit(f"Not done yet: {', '.join(left)}. Give the same command again; logs are in {state}/logs." if left else 0)
 
 

@@ -351,9 +351,9 @@ def test_plans_run_together_if_none_of_them_measures_times(
         code += "while not there.exists(): time.sleep(0.01)"
         return gpu.Step(name, 1, f"python -c {shlex.quote(code)} {tmp_path}/{name} {tmp_path}/{other}")
 
-    one, other = gpu.Plan((waiting("one", "other"),)), gpu.Plan((waiting("other", "one"), waiting("one", "other")))
-    timed = gpu.Plan((), is_shared=False)
-    monkeypatch.setattr(gpu, "PLANS", {"a": one, "b": other, "timed": timed})
+    both = (waiting("one", "other"), waiting("other", "one"))
+    plans = {"a": gpu.Plan(both[:1]), "b": gpu.Plan(both[::-1], at_once=2), "c": gpu.Plan((waiting("c", "one"),))}
+    monkeypatch.setattr(gpu, "PLANS", plans | {"timed": gpu.Plan((), is_shared=False)})
     monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
 
     def call(*plans: str) -> object:
@@ -363,10 +363,17 @@ def test_plans_run_together_if_none_of_them_measures_times(
             gpu.main()
         return ended.value.code
 
-    assert call("a", "timed") == 2
+    assert call("a", "b+timed") == 2
     assert "A plan that measures times needs the GPU for itself." in capsys.readouterr().err
-    assert call("a", "b") == 0
-    assert sorted(line.split()[0] for line in (tmp_path / "state/seconds").read_text().splitlines()) == ["one", "other"]
+    assert call("a", "b+d") == 2
+    assert "Give one or more of these plans: a, b, c, timed." in capsys.readouterr().err
+    assert call("a", "b+c") == 0
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines() if "begins" in line] == [
+        ["one", "begins"], ["other", "begins"], ["c", "begins"],
+    ]  # fmt: skip
+    assert sorted(line.split()[0] for line in (tmp_path / "state/seconds").read_text().splitlines()) == [
+        "c", "one", "other",
+    ]  # fmt: skip
 
 
 MPS = """#!/bin/sh
