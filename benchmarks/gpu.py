@@ -185,6 +185,8 @@ PLANS = {
         (
             pays("mobilenet-30", 400, "mobilenet_v2", f"{ARMS} --rate 0.3 --epochs 10", 6),
             pays("mobilenet-70", 400, "mobilenet_v2", f"{ARMS} --rate 0.7 --epochs 10", 6),
+            pays("mobilenet-10-low", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 10 {LOW_RATE}", 6),
+            pays("mobilenet-1-low", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1 {LOW_RATE}", 6),
         )
     ),
     "imagenette": Plan(
@@ -259,8 +261,6 @@ PLANS = {
             pays("vgg16-10-low", 110, "vgg16", f"{ARMS} --rate 0.7 --epochs 10 {LOW_RATE}"),
             pays("resnet56-1-low", 100, "resnet56", f"{ARMS} --rate 0.7 --epochs 1 {LOW_RATE}"),
             pays("vgg16-1-low", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {LOW_RATE}"),
-            pays("mobilenet-10-low", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 10 {LOW_RATE}", 6),
-            pays("mobilenet-1-low", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1 {LOW_RATE}", 6),
         )
     ),
     "epochs-0": Plan(
