@@ -274,8 +274,7 @@ def case_of(options: argparse.Namespace) -> str:
         return "smoke"
     rates = [f"{100 * rate:.0f}" for rate in (options.rate, options.params_rate) if rate]
     rates += [f"latency_{100 * options.latency_rate:.0f}"] if options.latency_rate else []
-    network = options.network.rpartition(":")[2]
-    return f"{network}_{'_'.join(rates)}_{options.epochs}_epochs{options.label}"
+    return f"{options.network.replace(':', '_')}_{'_'.join(rates)}_{options.epochs}_epochs{options.label}"
 
 
 def arguments() -> argparse.Namespace:

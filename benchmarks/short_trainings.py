@@ -102,7 +102,7 @@ def main() -> None:
     show(options, rows)
     names = ("network", "rate", "starts", "epochs", "lr", "recipe", "seeds", "images", "at_once")
     given = {name: getattr(options, name) for name in names}
-    case = "smoke" if options.smoke else f"{options.network.rpartition(':')[2]}_{100 * options.rate:.0f}"
+    case = "smoke" if options.smoke else f"{options.network.replace(':', '_')}_{100 * options.rate:.0f}"
     shared.write(options.out, f"short_trainings_{case}", shared.circumstances(options.device) | given | {"rows": rows})
     print(f"{len(rows)} of {len(jobs)} trainings are finished", flush=True)
     sys.exit(len(rows) < len(jobs) or len(ready) < len(options.starts))
