@@ -501,6 +501,23 @@ def test_a_network_that_is_no_better_than_a_constant_answer_is_doubted(
         assert "of the held-out data, and one constant answer on 25.0%. Check that its trained weights" in said
 
 
+class OutOfDevice(Plain):
+    """A network on a GPU that other processes have filled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [lambda: of_network(OutOfDevice()), lambda: replace(of_network(Plain()), teacher=OutOfDevice())],
+    ids=["network", "teacher"],
+)
+def test_a_failure_of_the_device_is_not_blamed_on_the_loss(known: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"^CUDA error: CUBLAS_STATUS_ALLOC_FAILED"):
+        check_training_step(known(), TRAINED, aacp.trace(Plain(), INPUTS[:1]))
+
+
 def test_a_network_without_gradients_is_not_trained() -> None:
     known = subject(pair)
     graph = aacp.trace(Plain(), INPUTS[:1])

@@ -18,7 +18,15 @@ from aacp.cost.budget import Budget
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples, sampled
-from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, failing_as, first_line
+from aacp.errors import (
+    AACPError,
+    InvalidData,
+    InvalidLoss,
+    InvalidOption,
+    failing_as,
+    first_line,
+    is_device_failure,
+)
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
@@ -260,6 +268,8 @@ def _loss_of_a_step(
     except AACPError:
         raise
     except Exception as error:
+        if is_device_failure(error):
+            raise
         return first_line(error)
 
 
@@ -272,6 +282,8 @@ def _problem_of_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> st
                 call(copy_module(network).to(task.device).eval(), inputs) for network in (teacher, task.model)
             )
     except Exception as error:
+        if is_device_failure(error):
+            raise
         return f"the teacher does not run on the training data ({first_line(error)})"
     if _described(taught) != _described(outputs):
         return f"the teacher's outputs are {_described(taught)}, the network's {_described(outputs)}"
