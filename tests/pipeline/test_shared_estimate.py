@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.estimate.psae import PSAE
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import STRUCTURE
@@ -146,7 +149,7 @@ def test_workers_get_only_structures_without_a_score(model, data, engines) -> No
     assert scores[1] == 0.25
     assert [structure for _, structure in engines[0].submitted] == [second]
     assert estimate.scores[second.counts] == scores[0]
-    shared.release_workers()
+    shared.release()
 
 
 @pytest.mark.slow
@@ -161,6 +164,37 @@ def test_workers_end_before_the_network_is_delivered(model, data, engines, tmp_p
         aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=plan(workers=2))
     assert engines[0].submitted
     assert stages[-1] == ("done", False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["one run", "finalists", "sweep"])
+def test_the_memory_of_estimates_is_free_for_trainings(
+    work: str, model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[PSAE]] = []
+
+    def estimate(*arguments: Any, **options: Any) -> PSAE:
+        result = PSAE(*arguments, **options)
+        made.append(weakref.ref(result))
+        return result
+
+    def watch(event: aacp.Event) -> None:
+        if event.kind == "epoch":
+            gc.collect()
+            alive.append(sum(each() is not None for each in made))
+
+    monkeypatch.setattr("aacp.pipeline.shared_estimate.PSAE", estimate)
+    alive: list[int] = []
+    trained = plan(recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.01), screening=0.5)
+    with aacp.listen(watch):
+        if work == "one run":
+            aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=trained)
+        elif work == "finalists":
+            aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=replace(trained, finalists=2, rungs=(1,)))
+        else:
+            aacp.sweep(model, data, BUDGETS, tmp_path, plan=trained, train=True)
+    assert (len(made), len(alive)) == (2, {"one run": 1, "finalists": 3, "sweep": len(BUDGETS)}[work])
+    assert set(alive) == {0}
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def find(
             try:
                 graph, choice = run.find()
             finally:
-                shared.release_workers()
+                shared.release()
             history = [candidate.to_json() for candidate in recorded(place)]
             return {"graph": graph.to_json(), "choice": choice.to_json(), "history": history}
 

@@ -131,6 +131,7 @@ class Halving:
             self._folder.write_json(FINALISTS, found.to_json())
         for note in found.notes:
             self._report(note)
+        search.shared.release()  # the trainings take the place of the estimate and of its workers
         for rung in range(len(found.sizes)):
             found = self._finish_rung(found, rung)
         winner = found.winner
@@ -165,7 +166,7 @@ class Halving:
         task = self.search.task
         plan = self.search.plan
         if plan.workers is None:
-            inheritance = self.search.estimate.inheritance
+            inheritance = self.search.shared.inheritance(self.search.graph)
             yield from map(RungTraining(task, plan, inheritance, epochs, places), structures)
             return
         run = self._folder.path.resolve()

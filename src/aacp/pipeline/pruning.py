@@ -191,7 +191,7 @@ class PruningRun:
         self._training: TrainingRun | None = None  # once it is registered
         self.known_from = known_from
         self.shared = shared or SharedEstimate(task, plan)
-        self._shares_workers = shared is not None
+        self._shares_estimate = shared is not None
         self.measurements = measurements or folder
         self.accepts_met_budget = accepts_met_budget
         self.is_searched = is_searched
@@ -311,8 +311,8 @@ class PruningRun:
             with using_threads(request.threads, self.task.device, self.folder.path):
                 return self._search(graph, request)
         finally:
-            if not self._shares_workers:  # those of a sweep stay for its next search
-                self.shared.release_workers()
+            if not self._shares_estimate:  # that of a sweep stays for its next search
+                self.shared.release()
 
     def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         latency = self.latency_stage(graph)
@@ -334,7 +334,6 @@ class PruningRun:
         choice, history = search.run()
         if self.plan.finalists is None:
             return choice
-        self.shared.release_workers()  # those of the trainings take their places
         return Halving(search, self.label).run(choice, history)
 
     def _check_search(self, graph: ChannelGraph, latency: LatencyStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -103,11 +104,15 @@ class SharedEstimate:
         few = max(1, min(images - 1, round(share * images)))
         return self.task.read(sampled(source, few, self.plan.seed), few)
 
-    def release_workers(self) -> None:
-        """End the workers, if there are any."""
+    def release(self) -> None:
+        """End the workers, and free the memory of the estimates for a training; both are made again if needed."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        self._estimate = self._few = None
+        if self.task.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 class KnownFirst:

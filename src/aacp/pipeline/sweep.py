@@ -180,7 +180,7 @@ class SweepRun:
                 for run in runs:
                     self._search(run)
             finally:
-                runs[0].shared.release_workers()
+                runs[0].shared.release()
             self._share_best(runs)
             pruned = [run.prune().to_json() if self.trains else None for run in runs]
             return self._results(runs, pruned)
