@@ -36,6 +36,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BASES = "benchmarks/results/bases/{}/weights.safetensors"
+FOUND = "benchmarks/results/search_pays_{}_10_epochs.json"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
 TO_STOP = 30  # seconds before the deadline at which commands with {limit} stop by themselves
@@ -80,6 +81,9 @@ class Plan:
 
 
 ARMS = "--arms uniform search repaired"
+CIFAR10 = "cifar10:{data}"
+IMAGENETTE = "imagefolder:{small}/imagenette"
+MOBILENET_V2 = "{small}/imagenette.safetensors"
 RESNET18 = "{state}/bases/resnet18/weights.safetensors"
 # The rate of plans that were partly measured when fewer than 100 epochs had the full learning rate.
 FULL_RATE = "--lr 0.05"
@@ -115,17 +119,16 @@ def on_imagenette(name: str, network: str, weights: str, rate: float, epochs: in
     """A step of search_pays.py with a network of imagenette.py."""
     command = (
         f"python benchmarks/search_pays.py --network imagenette:{network} --weights {weights} "
-        f"--data imagefolder:{{small}}/imagenette {ARMS} --rate {rate} --epochs {epochs} --at-once 4 --limit {{limit}} "
+        f"--data {IMAGENETTE} {ARMS} --rate {rate} --epochs {epochs} --at-once 2 --limit {{limit}} "
         "--runs {runs} --out {out} --device cuda"
     )
-    return Step(name, 270 + 3 * epochs, command)
+    return Step(name, 450 + 15 * epochs, command)
 
 
-def untrained(name: str, network: str, result: str, after: tuple[str, ...] = ()) -> Step:
-    """A step of untrained.py, from the base of a network."""
-    weights = "{vgg16}" if network == "vgg16" else BASES.format(network)
-    command = f"python benchmarks/untrained.py {result} --weights {weights} --data cifar10:{{data}} --out {{out}}"
-    return Step(name, 90, f"{command} --device cuda", after, resumes=False)
+def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (), data: str = CIFAR10) -> Step:
+    """A step of untrained.py, from the weights of a network."""
+    command = f"python benchmarks/untrained.py {result} --weights {weights} --data {data} --out {{out}} --device cuda"
+    return Step(name, 90, command, after, resumes=False)
 
 
 def timing(name: str, seconds: int, command: str) -> Step:
@@ -191,15 +194,23 @@ PLANS = {
     ),
     "imagenette": Plan(
         tuple(
-            on_imagenette(f"imagenette-{rate}", "mobilenet_v2", "{small}/imagenette.safetensors", rate, 10)
-            for rate in (0.3, 0.5, 0.7)
+            step
+            for rate in (30, 50, 70)
+            for step in (
+                on_imagenette(f"imagenette-0.{rate // 10}", "mobilenet_v2", MOBILENET_V2, rate / 100, 10),
+                untrained(
+                    f"imagenette-{rate}-0", MOBILENET_V2,
+                    f"{{out}}/search_pays_imagenette_mobilenet_v2_{rate}_10_epochs.json",
+                    (f"imagenette-0.{rate // 10}",), IMAGENETTE,
+                ),
+            )
         )
     ),
     "imagenette-resnet18": Plan(
         (
             Step(
                 "base-resnet18", 250, makes=RESNET18, command="python -m aacp.cli train imagenette:resnet18 "
-                "--data imagefolder:{small}/imagenette --recipe base --epochs 60 --seed 0 --device cuda "
+                f"--data {IMAGENETTE} --recipe base --epochs 60 --seed 0 --device cuda "
                 "--run {state}/bases/resnet18",
             ),
             *(
@@ -267,9 +278,9 @@ PLANS = {
         (
             BASE,
             VGG16_1,
-            untrained("resnet56-0", "resnet56", "benchmarks/results/search_pays_resnet56_70_10_epochs.json"),
-            untrained("mobilenet-0", "mobilenet_v2", "benchmarks/results/search_pays_mobilenet_v2_50_10_epochs.json"),
-            untrained("vgg16-0", "vgg16", "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
+            untrained("resnet56-0", BASES.format("resnet56"), FOUND.format("resnet56_70")),
+            untrained("mobilenet-0", BASES.format("mobilenet_v2"), FOUND.format("mobilenet_v2_50")),
+            untrained("vgg16-0", "{vgg16}", "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
         ),
         at_once=3,
     ),
