@@ -100,6 +100,31 @@ def after_epochs(case: str, epochs: int, rate: str = "") -> Any:
 
 
 FULL = "10, rate 0.05"
+# Network and limits, the case in the names of results, and the end of the name for each number of epochs.
+COMPARED = (
+    ("ResNet56, MACs -70 %", "resnet56_70", {0: "", 1: LOW, 10: LOW, 100: ""}),
+    ("ResNet56, MACs -50 %", "resnet56_50", {30: ""}),
+    ("VGG16, MACs -70 %", "vgg16_70", {0: "", 1: LOW, 10: LOW, 30: "", 100: ""}),
+    ("VGG16, MACs -50 %", "vgg16_50", {30: ""}),
+    ("VGG16, MACs -70 %, parameters -90 %", "vgg16_70_90", {10: ""}),
+    ("MobileNetV2, MACs -50 %", "mobilenet_v2_50", {0: "", 10: ""}),
+    ("MobileNetV2, Imagenette, MACs -30 %", "imagenette_mobilenet_v2_30", {10: ""}),
+)
+
+
+def what_a_search_is_worth() -> list[Row]:
+    rows = []
+    for name, case, measured in COMPARED:
+        results = {epochs: after_epochs(case, epochs, rate) for epochs, rate in measured.items()}
+        for arm in ("search", "repaired"):
+            cells = []
+            for epochs in (0, 1, 10, 30, 100):
+                found = results[epochs]["summary"].get(arm) if epochs in results else None
+                had_full_rate = 0 < epochs < 100 and measured.get(epochs) != LOW and "imagenette" not in case
+                cells.append("-" if found is None else above_uniform(arm, found) + "*" * had_full_rate)
+            if set(cells) != {"-"}:
+                rows.append((name, WIDTHS[arm], *cells))
+    return rows
 
 
 def searched_and_uniform_resnet56() -> list[Row]:
@@ -1107,6 +1132,7 @@ def speed_before_and_after() -> list[Row]:
 
 
 TABLES: dict[Row, Callable[[], list[Row]]] = {
+    ("points above uniform widths after", "widths"): what_a_search_is_worth,
     ("MACs", "widths"): resnet56,
     ("ResNet56, epochs", "widths"): searched_and_uniform_resnet56,
     ("VGG16, limits", "epochs"): searched_and_uniform_vgg16,
