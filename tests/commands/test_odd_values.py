@@ -32,6 +32,19 @@ def test_prune_rejects_odd_values(option: str, tmp_path: Path, monkeypatch: pyte
         assert not list(tmp_path.rglob("*.json")), value[:10]
 
 
+def test_prune_rejects_a_zero_where_it_makes_no_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = (
+        "--step", "--evaluations", "--proposals", "--screening", "--calibration", "--batch", "--threads", "--epochs",
+        "--lr", "--batch-size", "--processes", "--finalists", "--max-params", "--max-latency",
+    )  # fmt: skip
+    for option in options:
+        result = CliRunner().invoke(main, ["prune", *TASK, "--run", "run", f"{option}=0"])
+        assert result.exit_code in (1, 2), option
+        assert "0" in result.stderr.splitlines()[-1], option
+        assert not list(tmp_path.rglob("*.json")), option
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "1e400", "1e9"])
 def test_measure_rejects_a_time_that_is_not_one(value: str) -> None:
     result = CliRunner().invoke(main, ["measure", "digits_resnet", f"--seconds={value}"])

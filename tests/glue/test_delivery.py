@@ -188,7 +188,7 @@ def test_a_limit_on_channels_is_met_by_the_delivered_network(model: nn.Module, t
 
 
 def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:
-    plan = replace(PLAN, importance="random", recipe=replace(recipe, distillation=0.0, lr=0.0), evaluations=3)
+    plan = replace(PLAN, importance="random", recipe=replace(recipe, distillation=0.0, lr=1e-12), evaluations=3)
     swept = aacp.sweep(model, data(), [{"macs": 0.4}, {"macs": 0.6}], tmp_path, plan=plan, train=True, device="cpu")
     for folder, choice in zip(swept.folders, swept.choices, strict=True):
         graph = aacp.ChannelGraph.from_json(folder.read_json("graph.json"))

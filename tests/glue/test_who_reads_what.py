@@ -129,7 +129,7 @@ def test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned(run: Ru
 def test_training_from_scratch_has_no_teacher_and_sees_training_data(
     run: Run, model: nn.Module, recipe: aacp.Recipe
 ) -> None:
-    found = run(with_loss=True, from_scratch=True, recipe=replace(recipe, distillation=0.0, lr=0.0))
+    found = run(with_loss=True, from_scratch=True, recipe=replace(recipe, distillation=0.0, lr=1e-12))
     delivery = found.passes()["delivery"]
     assert delivery["train pruned"] == {"train"}
     assert delivery["score pruned"] == {"holdout"}
@@ -144,7 +144,7 @@ def test_training_from_scratch_has_no_teacher_and_sees_training_data(
 def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay(
     run: Run, model: nn.Module, recipe: aacp.Recipe
 ) -> None:
-    found = run(recipe=replace(recipe, distillation=0.0, lr=0.0), importance="bn")
+    found = run(recipe=replace(recipe, distillation=0.0, lr=1e-12), importance="bn")
     assert "run unpruned" not in found.passes()["delivery"]
     assert found.passes()["delivery"]["train pruned"] == {"train"}
     graph = aacp.ChannelGraph.from_json(json.loads((found.folder / "graph.json").read_text()))

@@ -110,7 +110,7 @@ def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> Non
     job = TrainingJob(
         "digits_resnet",
         "digits",
-        replace(DIGITS.scaled(1), distillation=0.9, lr=0.0, weight_decay=0.0),
+        replace(DIGITS.scaled(1), distillation=0.9, lr=1e-12, weight_decay=0.0),
         str(tmp_path / "run"),
         weights=str(tmp_path / "teacher.pt"),
         teacher="digits_resnet",

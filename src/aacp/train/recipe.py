@@ -223,7 +223,7 @@ BUILT_IN = {"schedule": ("steps", "cosine"), "optimiser": ("sgd", "adamw")}
 _CHOICES = {**BUILT_IN, "precision": get_args(Precision), "mixture": get_args(Mixture)}
 _WHOLE_NUMBERS = (("epochs", 1, MAX_EPOCHS), ("batch_size", 1, 10**7), ("seed", 0, MAX_SEED))
 _NUMBERS = (
-    ("lr", 0.0, 1e3),
+    ("lr", 1e-12, 1e3),
     ("decay", 0.0, 1.0),
     ("warmup_epochs", 0.0, 1e6),
     ("momentum", 0.0, 0.9999),

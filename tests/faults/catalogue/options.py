@@ -126,6 +126,7 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --batch-size -8", RANGE, ("batch", "-8")),
     (f"prune {SEARCH} --batch-size 64", "InvalidData|InvalidOption", ("64", "32")),
     (f"prune {SEARCH} --batch-size eight", RANGE, ("batch", "eight")),
+    (f"prune {SEARCH} --lr 0 --batch-size 8", RANGE, ("lr", "0.0")),
     (f"prune {SEARCH} --lr -0.1 --batch-size 8", RANGE, ("lr", "-0.1")),
     (f"prune {SEARCH} --lr nan --batch-size 8", RANGE, ("lr", "nan")),
     (f"prune {SEARCH} --lr inf --batch-size 8", RANGE, ("lr", "inf")),
