@@ -1,4 +1,4 @@
-"""An unknown option, and an unknown choice, is answered with the one that was probably meant."""
+"""An unknown option or choice is answered with the one that was probably meant, a missing option with its name."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ CASES: list[tuple[Callable[..., Any], str, str]] = [
     (aacp.Data.of, "hold_out", "Data.of has no option hold_out. Give holdout."),
     (aacp.Data.of, "batch", "Data.of has no option batch. Choose from train, test, holdout, seed, name."),
     (aacp.trace, "freeze", "trace has no option freeze. Give frozen."),
+]
+
+MISSING: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: aacp.Recipe(epochs=3),
+        "Recipe is called without batch_size and lr. Give Recipe(epochs=..., batch_size=..., lr=...).",
+    ),
+    (lambda: aacp.Recipe(3, 64), "Recipe is called without lr. Give Recipe(epochs=..., batch_size=..., lr=...)."),
+    (lambda: aacp.Data.of(name="x"), "Data.of is called without train. Give Data.of(train=...)."),
+    (lambda: aacp.fit(nn.Identity()), "fit is called without data. Give fit(model=..., data=...)."),
 ]
 
 
@@ -91,6 +101,13 @@ def test_an_unknown_option_is_answered_with_a_known_one(target: Callable[..., An
     with pytest.raises(aacp.InvalidOption) as caught:
         target(**{option: 1})
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("call", "message"), MISSING, ids=[message.split()[0] for _, message in MISSING])
+def test_a_missing_option_is_named_with_a_call_that_has_it(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(aacp.InvalidOption) as caught:
+        call()
+    assert str(caught.value) == message
 
 
 def test_a_changed_plan_rejects_unknown_options_too() -> None:

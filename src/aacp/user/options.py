@@ -16,17 +16,25 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 
 
 def known_options(target: Target) -> Target:
-    """A function or class of the library that rejects unknown options in the words of the library."""
+    """A function or class of the library that rejects unknown and missing options in the words of the library."""
     is_class = isinstance(target, type)
     function: Callable[..., Any] = vars(target)["__init__"] if is_class else target
     found = inspect.signature(target).parameters
     parameters = {name: parameter for name, parameter in found.items() if name != "cls"}
+    required = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
+    owners = int(len(parameters) < len(inspect.signature(function).parameters))  # self or cls, given by position
 
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         unknown = [name for name in named if name not in parameters]
         if unknown:
             raise InvalidOption(f"{target.__qualname__} has no option {unknown[0]}. {_advice(unknown[0], parameters)}")
+        missing = [name for name in required[max(0, len(arguments) - owners) :] if name not in named]
+        if missing:
+            call = ", ".join(f"{name}=..." for name in required)
+            raise InvalidOption(
+                f"{target.__qualname__} is called without {' and '.join(missing)}. Give {target.__qualname__}({call})."
+            )
         return function(*arguments, **named)
 
     if is_class:
