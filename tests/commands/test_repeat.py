@@ -51,6 +51,8 @@ def test_each_seed_is_the_ordinary_command_in_a_folder_of_its_own(started: list[
     found = json.loads(out)
     assert found["spreads"][""]["test accuracy after"]["values"] == pytest.approx([0.8, 0.85])
     assert [run["seed"] for run in found["runs"]] == [0, 5]
+    assert (found["report"], found["no_report"]) == (str(tmp_path / "report.html"), "")
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_a_failed_seed_is_named_and_the_exit_code_says_so(started: list[list[str]], tmp_path: Path) -> None:
@@ -59,6 +61,13 @@ def test_a_failed_seed_is_named_and_the_exit_code_says_so(started: list[list[str
     assert "2 of 3 seeds finished" in out
     assert "seed 13 failed: WorkerFailed: aacp prune ended with exit code 1: Diverged: the loss is NaN" in out
     assert len(started) == 3
+    assert out.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+
+
+def test_without_a_finished_seed_there_is_no_report(started: list[list[str]], tmp_path: Path) -> None:
+    _, out, _ = run("repeat", "--seeds", "13", "--run", tmp_path, *PRUNE)
+    assert out.splitlines()[-1] == "no report: No seed finished."
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_a_training_is_repeated_in_the_runs_that_are_there(started: list[list[str]], tmp_path: Path) -> None:

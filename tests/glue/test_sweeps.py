@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from torch import nn
 
 import aacp
+from aacp.cli import main
 from glue.recorder import Recorder
 from glue.subjects import data
 from glue.test_reuse import PLAN, smallness
@@ -64,3 +67,19 @@ def test_a_network_that_was_delivered_keeps_its_structure(
     both = aacp.sweep(model, data(), [{"macs": 0.1}, {"macs": 0.8}], tmp_path, **settings)
     assert both.choices[1].score > first.choices[0].score  # or this shows nothing
     assert both.choices[0] == first.choices[0]
+
+
+def test_the_command_ends_with_the_page_or_why_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = ("glue.subjects:tiny", "--data", "glue.subjects:data", "--evaluations", "1", "--calibration", "16")
+    given = ["sweep", *search, "--prune-macs", "0.3,0.5", "--device", "cpu", "--run", str(tmp_path)]
+    printed = CliRunner().invoke(main, given).stdout
+    assert printed.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+    found = json.loads(CliRunner().invoke(main, [*given, "--json"]).stdout)
+    assert (found["report"], found["no_report"]) == (str(tmp_path / "report.html"), "")
+    assert Path(found["report"]).is_file()
+
+    def fail(*_: object) -> None:
+        raise aacp.DiskError("The disk is full. Free some space.")
+
+    monkeypatch.setattr("aacp.pipeline.reporting.write_report", fail)
+    assert CliRunner().invoke(main, given).stdout.endswith("\nno report: The disk is full. Free some space.\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -200,6 +201,7 @@ def sweep(
     teacher = teacher_names(training)
     budgets = budgets_of(limits)
     from aacp.pipeline.job import TaskNames, sweep_run
+    from aacp.pipeline.reporting import report_line
 
     place = run_folder(task["model"], folder, "-sweep")
     plan = plan_from(
@@ -211,4 +213,5 @@ def sweep(
     names = TaskNames(**task, **teacher)
     with resumable(place):
         found = sweep_run(names, budgets, plan, place, train, known_from, training_means(training)).sweep()
-    show(f"{found}\nfolder: {place}", found.to_json(), as_json)
+    line = report_line(Path(place), found.unreported)
+    show(f"{found}\nfolder: {place}\n{line}", found.to_json(), as_json)

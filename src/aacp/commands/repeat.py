@@ -75,6 +75,8 @@ def repeat(
     inner = RepeatedCommand.of(context, command, Path(folder) / f"seed-{seeds[0]}")
     from aacp.disk.writing import remove_file
     from aacp.pipeline.repeat import repeat_request
+    from aacp.pipeline.reporting import report_line
+    from aacp.report.page import FILE
     from aacp.runs.repeats import file_name
 
     if inner.name in NEW_RUNS:
@@ -82,8 +84,10 @@ def repeat(
     if inner.replaces:
         remove_file(Path(folder) / file_name(inner.label))
     with resumable(folder):
-        found = repeat_request(inner.run, seeds, folder, inner.label, inner.request)
-    show(f"{found}\nfolder: {folder}", found.to_json(), as_json)
+        found, unreported = repeat_request(inner.run, seeds, folder, inner.label, inner.request)
+    page = {"report": None if unreported else str(Path(folder) / FILE), "no_report": unreported}
+    line = report_line(Path(folder), unreported)
+    show(f"{found}\nfolder: {folder}\n{line}", {**found.to_json(), **page}, as_json)
     if found.failed:
         context.exit(FAILED)
 

@@ -13,6 +13,7 @@ from aacp.cost.kinds import cost_unit
 from aacp.cost.quantities import cost_change
 from aacp.data.likeness import LIKENESS
 from aacp.disk.records import plain
+from aacp.pipeline.reporting import report_line
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import Run, read_outline
@@ -175,7 +176,7 @@ class Pruned:
         files = [f'network: aacp.load("{self.file}", into=MODEL)', *self._exported_files()]
         files += [f"export failed: {self.unexported}"] if self.unexported else []
         files += self._check_to_run()
-        return [*files, f"no report: {self.unreported}" if self.unreported else f"report: {self.report}"]
+        return [*files, report_line(self.folder.path, self.unreported)]
 
     def _exported_files(self) -> list[str]:
         if self.exported is None:

@@ -54,7 +54,7 @@ def repeat(
     def groups_of_seed(seed: int, place: Path) -> Groups:
         return _groups(run(seed, place))
 
-    return repeat_request(groups_of_seed, seeds, folder, name, {})
+    return repeat_request(groups_of_seed, seeds, folder, name, {})[0]
 
 
 def repeat_request(
@@ -63,10 +63,13 @@ def repeat_request(
     folder: str | os.PathLike[str],
     name: str,
     request: dict[str, Any],
-) -> Repetition:
+) -> tuple[Repetition, str]:
     """`repeat` for a function that returns metrics by group and carries out a request that can be recorded.
 
     The request is what is the same for all seeds; a folder with another request of this name is rejected.
+
+    Returns:
+        The repetition, and why there is no report of it, or an empty text.
     """
     seeds = _checked_seeds(seeds)
     place = RunFolder.of(folder)
@@ -79,9 +82,7 @@ def repeat_request(
             runs.append(_one(run, seed, seed_folder(place.path, seed)))
             found = Repetition(name, tuple(runs), request)
             place.write_json(file_name(name), found.to_json())
-        if found.finished:
-            write_report_or_reason(place)
-        return found
+        return found, write_report_or_reason(place) if found.finished else "No seed finished."
 
 
 def seed_folder(folder: Path, seed: int) -> Path:

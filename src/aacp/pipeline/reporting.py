@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from aacp.errors import AACPError, first_line
 from aacp.report.page import FILE, write_report
@@ -24,3 +25,8 @@ def write_report_or_reason(folder: RunFolder, runs: Sequence[RunFolder] = ()) ->
         reason = f"{first_line(error)}. Write it later with aacp report."
     report_progress(f"{folder.path}: no report. {reason}")
     return reason
+
+
+def report_line(folder: Path, unreported: str) -> str:
+    """The last line of a summary: where the page is, or why there is none."""
+    return f"no report: {unreported}" if unreported else f"report: {folder / FILE}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
+from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE
 from aacp.runs.folder import RunFolder
@@ -54,6 +56,7 @@ class Sweep:
         evaluations: scores and costs of the networks that were trained; None for the others.
         front: the evaluated structures that no other beats in score, MACs and parameters, best score first.
         pruned: what `Pruned.to_json` says about each network that was trained; None for the others.
+        unreported: why there is no report of this state of the sweep.
     """
 
     folders: tuple[RunFolder, ...]
@@ -61,6 +64,12 @@ class Sweep:
     evaluations: tuple[Evaluation | None, ...]
     front: tuple[Candidate, ...]
     pruned: tuple[dict[str, Any] | None, ...]
+    unreported: str = ""
+
+    @property
+    def report(self) -> Path:
+        """The page about all runs."""
+        return self.folders[0].path.parent / FILE
 
     def to_json(self) -> dict[str, Any]:
         rows = zip(self.folders, self.choices, self.evaluations, self.pruned, strict=True)
@@ -73,7 +82,12 @@ class Sweep:
             }
             for folder, choice, evaluation, pruned in rows
         ]
-        return {"runs": runs, "front": [candidate.to_json() for candidate in self.front]}
+        return {
+            "runs": runs,
+            "front": [candidate.to_json() for candidate in self.front],
+            "report": None if self.unreported else str(self.report),
+            "no_report": self.unreported,
+        }
 
     def __repr__(self) -> str:
         return f"<Sweep of {counted(len(self.folders), 'budget')}, in {self.folders[0].path.parent}>"
@@ -250,8 +264,8 @@ class SweepRun:
             for run in runs
         )
         front = self._write_front(graph, folders)
-        write_report_or_reason(self.folder, folders)
-        return Sweep(folders, choices, evaluations, front, tuple(pruned))
+        unreported = write_report_or_reason(self.folder, folders)
+        return Sweep(folders, choices, evaluations, front, tuple(pruned), unreported)
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""
