@@ -117,7 +117,6 @@ CHECKS = {
     "rungs": Check(
         ("--finalists", "4", "--rungs", "2,5"), {"finalists": 4, "rungs": [2, 5], "finalist_training": Another()}
     ),
-    "known_from": Check(("--from", "runs/a", "--from", "runs/b"), {"known_from": ["runs/a", "runs/b"]}),
     # -- where it will run
     "runtime": Check(("--runtime", "torch"), {"deployment.runtime": "torch"}),
     "runs_on": Check(
@@ -411,10 +410,22 @@ def cache_is_used(command: str, folder: Path) -> None:
     assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
 
 
+def earlier_runs_are_used(command: str, folder: Path) -> None:
+    """Folders of other runs are written down, in their order."""
+    task = (MODEL, *DATA, *LIMIT)
+    earlier = [folder / "a", folder / "b"]
+    for place in earlier:
+        requested(place, "search", *task, "--run", place)
+    given = [argument for place in earlier for argument in ("--from", place)]
+    written = requested(folder / "run", command, *task, "--run", folder / "run", *given)
+    assert written["known_from"] == [str(place) for place in earlier]
+
+
 ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "device": device_is_used,
     "holdout": holdout_is_used,
     "cache": cache_is_used,
+    "known_from": earlier_runs_are_used,
     "folder": folder_is_used,
     "as_json": json_is_printed,
     "train": training_is_optional,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import shutil
 import signal
 import sys
 import time
@@ -13,10 +15,12 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
+from aacp.cli import main
 from aacp.pipeline import pruning, training
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
@@ -279,8 +283,37 @@ def test_scores_of_another_network_are_not_taken_over(data, whole, tmp_path: Pat
     other = aacp.build_model("digits_resnet")
     with pytest.raises(aacp.RunMismatch, match="weights"):
         prune(other, data, {"macs": 0.4}, tmp_path / "a", plan=PLAN, known_from=[whole.folder.path])
-    with pytest.raises(aacp.RunMismatch, match="no folder"):
-        prune(other, data, {"macs": 0.4}, tmp_path / "b", plan=PLAN, known_from=[tmp_path / "nowhere"])
+
+
+def test_folders_without_a_run_to_take_over_are_found_before_anything_else(model, data, whole, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    message = re.escape(f"{nowhere} does not hold a run. Give the folder of a run")
+    earlier = {"known_from": [whole.folder.path, nowhere], "score": never_called}
+    for budgets, call in (({"macs": 0.4}, prune), ({"macs": 0.4}, aacp.find), ([{"macs": 0.4}], aacp.sweep)):
+        with pytest.raises(aacp.RunMismatch, match=message):
+            call(model, data, budgets, tmp_path / "run", plan=PLAN, **earlier)
+    with pytest.raises(aacp.RunMismatch, match=message):
+        aacp.find(model, data, {"macs": 0.4}, plan=PLAN, **earlier)
+    for command in ("prune", "search", "sweep"):
+        given = [command, "no.such.module:network", "--data", "digits", "--prune-macs", "0.4", "--from", str(nowhere)]
+        result = CliRunner().invoke(main, [*given, "--run", str(tmp_path / "run")])
+        assert (result.exit_code, f"{nowhere} does not hold a run" in result.stderr) == (1, True), result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("no_onnx")
+def test_a_finished_run_does_not_need_the_folders_that_it_took_over(model, data, whole, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    shutil.copytree(whole.folder.path, earlier)
+    plan = replace(PLAN, recipe=None, reconstruction=None)
+    call = {"plan": plan, "known_from": [earlier]}
+    first = prune(model, data, {"macs": 0.4}, tmp_path / "run", **call)
+    shutil.rmtree(earlier)
+    assert prune(model, data, {"macs": 0.4}, tmp_path / "run", **call).choice == first.choice
+
+
+def never_called(network: torch.nn.Module, batches: aacp.Batches) -> float:
+    raise AssertionError("a network was scored")
 
 
 def test_a_loader_alone_is_not_taken_for_data(model, data, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from aacp.data.splits import Data, Source
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
+from aacp.pipeline.preflight import known_runs
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -39,7 +40,7 @@ from aacp.search.saving import recorded
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
 from aacp.user.options import known_options
-from aacp.user.values import function, path_text, paths
+from aacp.user.values import function, path_text
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -154,7 +155,7 @@ def find(
     budget = Budget.of(budget)
     plan = _without_training(plan)
     plan.check_budgets([budget])
-    earlier = paths("known_from", known_from)
+    earlier = known_runs(known_from, [] if folder is None else [RunFolder.of(folder)])
     if isinstance(data, Data):
         judge: Any = score
     else:

@@ -15,11 +15,11 @@ from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption
 from aacp.pipeline.functions import FUNCTIONS, restored
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.preflight import check_table
+from aacp.pipeline.preflight import check_table, known_runs
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request, require_room
-from aacp.pipeline.sweep import SweepRun, check_sweep, folder_name
+from aacp.pipeline.sweep import SweepRun, check_sweep, folders_of
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import PLAIN, TrainingMeans
 from aacp.runs.files import STRUCTURE
@@ -101,6 +101,7 @@ def pruning_run(
     place = RunFolder(folder)
     require_room(place)
     check_table(plan, [place])
+    known_from = known_runs(known_from, [place])
     task = names.load(plan.seed)
     return PruningRun(task, budget, plan, place, means=means, known_from=known_from)
 
@@ -116,7 +117,9 @@ def sweep_run(
 ) -> SweepRun:
     """The runs of aacp sweep."""
     check_sweep(plan, budgets, train)
-    check_table(plan, [RunFolder(Path(folder) / folder_name(budget)) for budget in budgets])
+    folders = folders_of(folder, budgets)
+    check_table(plan, folders)
+    known_from = known_runs(known_from, folders)
     task = names.load(plan.seed)
     return SweepRun(task, budgets, plan, folder, train, means, known_from)
 

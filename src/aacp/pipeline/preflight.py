@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,6 +33,7 @@ from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.latency_stage import given_table
 from aacp.pipeline.plan import Plan
+from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
@@ -48,7 +50,7 @@ from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
-from aacp.user.values import whole_number
+from aacp.user.values import paths, whole_number
 from aacp.workers.ray import WorkerRequest
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
@@ -194,7 +196,7 @@ def check_table(plan: Plan, folders: Sequence[RunFolder], model: nn.Module | Non
         folders: the run folders.
         model: the network; None if it is not loaded yet.
     """
-    if plan.latency_table is None or all((folder.path / STRUCTURE).exists() for folder in folders):
+    if plan.latency_table is None or _are_searched(folders):
         return
     if not Path(plan.latency_table).exists():
         raise InvalidOption(
@@ -202,6 +204,26 @@ def check_table(plan: Plan, folders: Sequence[RunFolder], model: nn.Module | Non
             "measured."
         )
     given_table(plan, model)
+
+
+def known_runs(known_from: Any, folders: Sequence[RunFolder]) -> tuple[str, ...]:
+    """The folders whose evaluations are reused; one that holds no run is rejected, unless all searches are finished.
+
+    Args:
+        known_from: the folders.
+        folders: the run folders of the searches; none if a search keeps nothing.
+    """
+    given = paths("known_from", known_from)
+    if not _are_searched(folders):
+        for path in given:
+            read_request(RunFolder(path))
+    return given
+
+
+def _are_searched(folders: Sequence[RunFolder]) -> bool:
+    """Whether there are run folders, and the searches of all of them are finished."""
+    # os.path.exists: names that the system rejects are reported when the folder is made
+    return bool(folders) and all(os.path.exists(folder.path / STRUCTURE) for folder in folders)
 
 
 def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:

@@ -37,6 +37,7 @@ from aacp.pipeline.preflight import (
     check_training,
     check_training_arguments,
     check_training_step,
+    known_runs,
     warning_about_holdout,
     warning_about_network,
 )
@@ -63,7 +64,7 @@ from aacp.user.code import without_exit
 from aacp.user.events import Event, emit
 from aacp.user.options import known_options
 from aacp.user.progress import is_reported, report_progress, without_progress
-from aacp.user.values import path_text, paths
+from aacp.user.values import path_text
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -129,8 +130,8 @@ def prune(
     if fabric is not None and (processes != 1 or device is not None):
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
+    earlier = known_runs(known_from, [RunFolder.of(folder)])
     task = PruningTask.of(model, data, name, place, score, loss, teacher)
-    earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier)

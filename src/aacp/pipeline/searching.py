@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
-from aacp.errors import AACPError, InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
+from aacp.errors import AACPError, InconclusiveMeasurement, InfeasibleBudget, InvalidOption
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
@@ -338,8 +337,6 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
     """Every evaluation of the runs that a request names, which must have estimated scores in the same way."""
     histories = []
     for path in request.known_from:
-        if not Path(path).is_dir():
-            raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
         advice = "Leave this folder out (--from, known_from), or search with its settings."
         require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)

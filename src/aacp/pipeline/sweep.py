@@ -21,7 +21,7 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
-from aacp.pipeline.preflight import check_scoring, check_training_arguments
+from aacp.pipeline.preflight import check_scoring, check_training_arguments, known_runs
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.searching import better_known, choice_of
@@ -40,7 +40,7 @@ from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
 from aacp.user.options import known_options
-from aacp.user.values import counted, path_text, paths
+from aacp.user.values import counted, path_text
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
@@ -142,8 +142,9 @@ def sweep(
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets, train)
     check_training_arguments(teacher, loss, trains=train and plan.recipe is not None)
+    earlier = known_runs(known_from, folders_of(folder, run_budgets))
     means = TrainingMeans(again, processes)
-    return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from)).sweep()
+    return SweepRun(task, run_budgets, plan, folder, train, means, earlier).sweep()
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
@@ -201,7 +202,7 @@ class SweepRun:
 
     def _make_runs(self) -> list[PruningRun]:
         """A run for each budget; each reuses the evaluations of those before it."""
-        folders = [RunFolder(self.folder.path / folder_name(budget)) for budget in self.budgets]
+        folders = folders_of(self.folder.path, self.budgets)
         shared = SharedEstimate(self.task, self.plan)
         return [
             PruningRun(
@@ -278,6 +279,11 @@ class SweepRun:
             rows.append({"counts": counts, "score": candidate.score, **priced})
         self.folder.write_json(FRONT, rows)
         return front
+
+
+def folders_of(folder: str | os.PathLike[str], budgets: Sequence[Budget]) -> list[RunFolder]:
+    """The run folder of each budget inside the folder of a sweep."""
+    return [RunFolder(Path(folder) / folder_name(budget)) for budget in budgets]
 
 
 def folder_name(budget: Budget) -> str:

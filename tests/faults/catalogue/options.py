@@ -277,7 +277,6 @@ LATE = (
     "--frozen",
     "--tie",
     "--scope paper",
-    "--from",
     "--table",
     "--teacher",
     9 * "n",

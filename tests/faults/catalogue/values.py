@@ -271,7 +271,7 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 # Errors of a run that need the network or the data: they come after the request was recorded in the new folder.
-LATE = ("model=", "data=", "score=", "known_from=", "0.999", "frozen=", "tie=", "scope=", "loss=")
+LATE = ("model=", "data=", "score=", "0.999", "frozen=", "tie=", "scope=", "loss=")
 
 CASES = tuple(
     Case(GROUP, call, error, words, adds=("new",) if any(text in call for text in LATE) else ())
