@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import aacp
 from aacp.cli import main
 from aacp.pipeline.checking import check_folder
 from aacp.runs.folder import RunFolder
-from pipeline.tiny_run import pruned
+from pipeline.tiny_run import EXPORTING, PLAN, data, network, pruned
 
 OLD = Path(__file__).parent.parent / "previous_version"
 
@@ -55,6 +57,55 @@ def test_a_whole_run_and_a_damaged_one(tmp_path: Path) -> None:
         ("trainings/finetuned/pruned.safetensors", "damaged", "delivery"),
     ]
     assert tree(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_steps_that_are_not_finished_are_named_with_their_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped_at(kind: str, name: str, step: int, plan: aacp.Plan = PLAN) -> list[str]:
+        """The lines of the check about steps, once a run was stopped at an event."""
+
+        def stop(event: aacp.Event) -> None:
+            if (event.kind, event.name, event.step) == (kind, name, step):
+                raise KeyboardInterrupt
+
+        with aacp.listen(stop), suppress(KeyboardInterrupt):
+            pruned(tmp_path, plan=plan)
+        code, out, _ = check(tmp_path)
+        assert code == 0
+        return out.splitlines()[-1:] if "Not finished" in out else []
+
+    monkeypatch.setattr("sys.argv", ["aacp", "prune", "my net:x"])
+    training = "the training of trainings/finetuned"
+    how = "To continue: aacp prune 'my net:x'"
+    assert stopped_at("evaluation", "search", 4) == [
+        f"Not finished: the search (4 of 10 evaluations), {training} (0 of 2 epochs). {how}"
+    ]
+    assert stopped_at("epoch", "train", 1) == [f"Not finished: {training} (1 of 2 epochs). {how}"]
+    assert stopped_at("stage", "nothing", 0) == []  # no export was requested
+    assert stopped_at("stage", "export", 0, EXPORTING) == [f"Not finished: the export of trainings/finetuned. {how}"]
+    unfinished = json.loads(check(tmp_path, "--json")[1])["unfinished"]
+    assert unfinished == [{"step": "the export of trainings/finetuned", "command": "aacp prune 'my net:x'"}]
+    assert stopped_at("stage", "nothing", 0, EXPORTING) == []
+    (tmp_path / "structure.json").unlink()  # this is damage, and not a step to finish
+    assert "Not finished" not in check(tmp_path)[1]
+
+
+@pytest.mark.slow
+def test_a_training_and_a_sweep_that_are_not_finished_are_named(tmp_path: Path) -> None:
+    aacp.fit(network(), data().train, PLAN.recipe, folder=tmp_path / "base", until=1, device="cpu")
+    out = check(tmp_path / "base")[1]
+    assert out.endswith("Not finished: the training (1 of 2 epochs). The same command as before continues.\n")
+
+    def stop(event: aacp.Event) -> None:
+        if event.name == "search" and event.folder.endswith("macs-0.5"):
+            raise KeyboardInterrupt
+
+    with aacp.listen(stop), pytest.raises(KeyboardInterrupt):
+        aacp.sweep(network(), data(), [{"macs": 0.3}, {"macs": 0.5}], tmp_path / "sweep", plan=PLAN, device="cpu")
+    steps = json.loads(check(tmp_path / "sweep", "--json")[1])["unfinished"]
+    assert [step["step"] for step in steps] == ["the sweep", "the search of macs-0.5 (0 of 10 evaluations)"]
 
 
 def test_a_folder_of_an_older_version_is_readable_but_not_verified(tmp_path: Path) -> None:

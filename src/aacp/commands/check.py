@@ -23,7 +23,8 @@ def check(context: click.Context, folder: str, results: str | None, as_json: boo
     """Compare the files of RUN with its manifest, and its results with its graph and limits. Nothing is changed.
 
     RUN is the folder of a run, a sweep, a repetition or a training. The exit code is 0 if every file is whole, else 1.
-    A limit on latency that another device has not found to be met is printed too.
+    Steps that are not finished, with the command that continues them, and a limit on latency that another device has
+    not found to be met are printed too.
 
     With --from, the limit on latency of a run for another device is decided by what the program in its folder check
     found there. The exit code is 0 if the limit is met, and 1 if it is missed or the measurement was too noisy to tell.

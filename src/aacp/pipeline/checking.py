@@ -19,6 +19,7 @@ from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.device_check import unchecked_limit
 from aacp.pipeline.reuse import UNREADABLE, require_evaluated, require_valid
+from aacp.pipeline.unfinished import Unfinished, unfinished_steps
 from aacp.runs.chosen import ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
@@ -73,6 +74,7 @@ class FolderCheck(Record):
     folder: str
     files: tuple[CheckedFile, ...]
     limits: tuple[str, ...] = ()  # of each limit on latency that another device has not found to be met, what is known
+    unfinished: tuple[Unfinished, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -81,13 +83,20 @@ class FolderCheck(Record):
 
     def to_json(self) -> dict[str, Any]:
         files = [file.to_json() for file in self.files]
-        return {"folder": self.folder, "whole": self.is_whole, "files": files, "limits": list(self.limits)}
+        steps = [step.to_json() for step in self.unfinished]
+        limits = list(self.limits)
+        return {"folder": self.folder, "whole": self.is_whole, "files": files, "limits": limits, "unfinished": steps}
 
     def __str__(self) -> str:
         counts = Counter(file.state for file in self.files)
         summary = ", ".join(f"{count} {state}" for state, count in counts.items())
         advice = "" if self.is_whole else " The same command as before does what is listed here."
-        return "\n".join([*map(str, self.files), f"{self.folder}: {summary}.{advice}", *self.limits])
+        lines = [*map(str, self.files), f"{self.folder}: {summary}.{advice}", *self.limits]
+        for command in dict.fromkeys(step.command for step in self.unfinished):
+            steps = ", ".join(step.step for step in self.unfinished if step.command == command)
+            how = f"To continue: {command}" if command else "The same command as before continues."
+            lines.append(f"Not finished: {steps}. {how}")
+        return "\n".join(lines)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
@@ -107,7 +116,8 @@ def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
             limits += [] if choice is None else _open_limits(place, top, choice)
     if not found:
         raise RunMismatch(f"{top} does not hold a run. Give the folder of one.")
-    return FolderCheck(str(top), tuple(found.values()), tuple(limits))
+    unfinished = [step for place in places for step in unfinished_steps(place, top)]
+    return FolderCheck(str(top), tuple(found.values()), tuple(limits), tuple(unfinished))
 
 
 # -- checksums --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,87 @@
+"""Which steps of a run are not finished, and the command that continues each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aacp.disk.records import Record
+from aacp.pipeline.reuse import UNREADABLE
+from aacp.pipeline.sweep import FRONT
+from aacp.runs.files import EVALUATION, EXPORT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING, WEIGHTS
+from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import usable_manifest
+from aacp.runs.requests import Request
+from aacp.runs.trainings import read_training, trainings_in
+from aacp.user.values import counted
+
+
+@dataclass(frozen=True)
+class Unfinished(Record):
+    """A step of a run that is not finished."""
+
+    step: str
+    command: str  # the command that began it; empty if it is not recorded
+
+
+def unfinished_steps(place: Path, top: Path) -> Iterator[Unfinished]:
+    """The steps in one folder that are not finished; files that cannot be read say nothing.
+
+    Args:
+        place: the folder of a run, a sweep or a training of an unpruned network; any other has no steps.
+        top: the folder that names are relative to.
+    """
+    try:
+        known = RunFolder(place).read_json(RUN)
+        if known is None:
+            yield from _of_sweep(place, top)
+        elif isinstance(known, dict) and "limits" in known:
+            yield from _of_run(place, top, Request.from_json(known))
+        elif place.name != TRAINING and not _was_written(place, WEIGHTS):
+            yield Unfinished(f"the training{_named(place, top)}{_epochs(place, known['recipe'])}", "")
+    except UNREADABLE:  # their own files are reported
+        return
+
+
+def _of_sweep(place: Path, top: Path) -> Iterator[Unfinished]:
+    """A sweep that has not written its front."""
+    runs = sorted(place.glob(f"*/{RUN}"))
+    if runs and (place / GRAPH).exists() and not (place / FRONT).exists():
+        request = Request.from_json(RunFolder(runs[0].parent).read_json(RUN))
+        yield Unfinished(f"the sweep{_named(place, top)}", request.command)
+
+
+def _of_run(place: Path, top: Path, request: Request) -> Iterator[Unfinished]:
+    """The search of a run, and its trainings."""
+    if not _was_written(place, STRUCTURE):
+        scored = len(RunFolder(place).read_log(HISTORY))
+        progress = f" ({scored} of {counted(request.evaluations, 'evaluation')})" if request.max_drop is None else ""
+        yield Unfinished(f"the search{_named(place, top)}{progress}", request.command)
+    for training in trainings_in(place).values():
+        known = read_training(training)
+        assert known is not None
+        if not _was_written(training, EVALUATION):
+            failure = f", which failed ({known.failure.rstrip('.')})" if known.failure else ""
+            progress = failure or _epochs(training / TRAINING, known.recipe)
+            yield Unfinished(f"the training{_named(training, top)}{progress}", known.command)
+        elif known.export and not _was_written(training, EXPORT):
+            yield Unfinished(f"the export{_named(training, top)}", known.command)
+
+
+def _was_written(place: Path, name: str) -> bool:
+    """Whether a step has written a file, which may be lost since: that is reported as damage."""
+    manifest = usable_manifest(place)
+    return (place / name).exists() or (manifest is not None and name in manifest.entries)
+
+
+def _epochs(folder: Path, recipe: dict[str, Any] | None) -> str:
+    """How far a training is; the folder holds its log."""
+    if recipe is None:
+        return ""
+    return f" ({len(RunFolder(folder).read_log(LOG))} of {counted(recipe['epochs'], 'epoch')})"
+
+
+def _named(place: Path, top: Path) -> str:
+    return "" if place == top else f" of {place.relative_to(top)}"
