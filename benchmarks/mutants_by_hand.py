@@ -414,7 +414,7 @@ SEARCH = [
     _mutant("known scores are estimated again", "pipeline/shared_estimate.py",
             "scores.update(", "dict(", "glue/test_reuse.py"),
     _mutant("a budget that is already met is accepted", "pipeline/pruning.py",
-            "if not self.accepts_met_budget:", "if False:", f"{PRUNING}test_limits_that_remove_nothing_are_rejected"),
+            "if latency.needs_demand:", "if False:", f"{PRUNING}test_limits_that_remove_nothing_are_rejected"),
     _mutant("the trial step of training is left out", "pipeline/pruning.py",
             "is checked first\n        check_training_step(self.task, self.plan, graph)",
             "is checked first", FINETUNED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from aacp.latency.timing import MedianInterval
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.sweep import SweepRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from latency.own_int8 import OwnInt8, OwnRuntime
@@ -197,6 +199,23 @@ def test_limits_out_of_reach_are_rejected_before_a_table_is_measured(
     with pytest.raises(aacp.InfeasibleBudget, match=words):
         found(model, data, budget, tmp_path)
     assert truth["tables"] == 0
+
+
+def test_a_latency_that_the_unpruned_network_has_is_rejected_before_a_table_is_measured(
+    model, data, tmp_path: Path, truth
+) -> None:
+    """End to end, the unpruned network takes 40 ms."""
+    for budget in ({"latency": "41ms"}, {"latency": "41ms", "macs": "1G"}, {"latency": 0.0}):
+        with pytest.raises(aacp.InvalidOption, match=r"unpruned network already meets .*latency .* nothing to remove"):
+            found(model, data, budget, tmp_path / "run")
+    assert truth["tables"] == 0
+    for number, budget in enumerate(({"latency": "39ms"}, {"latency": "41ms", "macs": 0.2})):
+        with suppress(aacp.InvalidOption):  # by the table, the unpruned network takes 10 ms
+            found(model, data, budget, tmp_path / str(number))
+        assert truth["tables"] == number + 1
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    swept = SweepRun(subject, [Budget.of({"latency": "41ms"})], PLAN, tmp_path / "sweep", train=False).sweep()
+    assert swept.choices[0].limits[0].holds
 
 
 def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:

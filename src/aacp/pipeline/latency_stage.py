@@ -69,6 +69,7 @@ class LatencyStage:
         graph: the network's channel graph.
         plan: its pruning step, deployment and latency table are used.
         folder: where measurements are kept.
+        needs_demand: whether a budget that the unpruned network already meets is rejected.
         tried: the structures and limits that this process has measured: those of an earlier process that were too
             noisy to tell are measured again.
     """
@@ -77,6 +78,7 @@ class LatencyStage:
     graph: ChannelGraph
     plan: Plan
     folder: RunFolder
+    needs_demand: bool = False
     tried: set[tuple[Structure, str]] = field(default_factory=set)
 
     def find_steps(self) -> PruningStep:
@@ -146,8 +148,9 @@ class LatencyStage:
         return table
 
     def _require_within_reach(self, budget: Budget, space: SearchSpace) -> None:
-        """Reject limits that the smallest structure clearly misses, before minutes of measuring."""
-        budget.without(LATENCY).on(self.graph).check(space)
+        """Reject limits that the smallest structure clearly misses or the unpruned one meets, before long measuring."""
+        others = budget.without(LATENCY).on(self.graph)
+        others.check(space)
         limit = budget.limit_on(LATENCY)
         if limit is None or self.plan.deployment.is_quantized:
             return
@@ -157,6 +160,10 @@ class LatencyStage:
                 f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure in this space takes "
                 f"{smallest}. Loosen the limit, or use a finer pruning step."
             )
+        unpruned = LatencyCheck(self.graph.full, smallest.original, MedianInterval(1, 1, 1), smallest.original)
+        is_met = unpruned.verdict(limit) is Verdict.MET and bool(others.feasible(self.graph.full.counts))
+        if self.needs_demand and is_met:
+            raise without_demand(budget)
 
     def check(self, structures: Sequence[Structure], limit: Limit) -> list[LatencyCheck]:
         """Measure structures from end to end, in alternation with the unpruned network, until a limit is decided."""
@@ -179,6 +186,13 @@ class LatencyStage:
         example = self.task.example()
         where = self.plan.deployment
         return check_latency(self.task.model, self.graph, structures, where, example=example, limit=limit)
+
+
+def without_demand(budget: Budget) -> InvalidOption:
+    """The error for a budget that the unpruned network meets."""
+    return InvalidOption(
+        f"The unpruned network already meets {budget}, so there is nothing to remove. Give tighter limits."
+    )
 
 
 def _to_json(checked: LatencyCheck) -> dict[str, Any]:

@@ -325,7 +325,7 @@ class PruningRun:
             table.save(self.folder.path / TABLE)  # for the check on the device
         self.shared.prepare_workers(graph)
         search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, self.shared, table)
-        if not self.accepts_met_budget:
+        if latency.needs_demand:
             search.require_demand()
         search.bound_budget.check(search.space)
         self.shared.add_known(graph, known)
@@ -351,7 +351,8 @@ class PruningRun:
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
-        return LatencyStage(self.task, graph, self.plan, self.measurements)
+        needs_demand = not self.accepts_met_budget and self.plan.max_drop is None
+        return LatencyStage(self.task, graph, self.plan, self.measurements, needs_demand)
 
     def _report_stage(self, name: str, values: Mapping[str, float] = NOTHING) -> None:
         emit(Event("stage", name, values=values, folder=str(self.folder.path)))

@@ -18,11 +18,11 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
-from aacp.errors import AACPError, InconclusiveMeasurement, InfeasibleBudget, InvalidOption
+from aacp.errors import AACPError, InconclusiveMeasurement, InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table
+from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table, without_demand
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -104,10 +104,8 @@ class Search:
     def require_demand(self) -> None:
         """Reject a budget that the unpruned network meets."""
         budget = self.bound_budget
-        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in budget.limits):
-            raise InvalidOption(
-                f"The unpruned network already meets {budget}, so there is nothing to remove. Give tighter limits."
-            )
+        if all(limit.holds(limit.cost.full) for limit in budget.limits):
+            raise without_demand(budget)
 
     def run(self) -> tuple[ChosenStructure, History]:
         """The structure to deliver, and every evaluation; an interrupted search is resumed."""
