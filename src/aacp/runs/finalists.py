@@ -60,6 +60,8 @@ class Finalists(Record):
     def members(self, rung: int) -> list[int]:
         """The positions of the finalists that a rung trains, in their order; all rungs before it must be finished.
 
+        Of equal scores the earlier finalist goes on, which has the better estimate.
+
         Args:
             rung: the rung, counted from 0; the one after the last has the winner alone.
         """
