@@ -13,6 +13,8 @@ from click.testing import CliRunner
 import aacp
 from aacp.cli import main
 from aacp.pipeline.checking import check_folder
+from aacp.report.headline import remarks
+from aacp.report.run import read_run
 from aacp.runs.folder import RunFolder
 from pipeline.tiny_run import EXPORTING, PLAN, data, network, pruned
 
@@ -74,19 +76,25 @@ def test_steps_that_are_not_finished_are_named_with_their_command(
             pruned(tmp_path, plan=plan)
         code, out, _ = check(tmp_path)
         assert code == 0
-        return out.splitlines()[-1:] if "Not finished" in out else []
+        lines = out.splitlines()[-1:] if "Not finished" in out else []
+        is_evaluated = (tmp_path / "trainings/finetuned/evaluation.json").exists()
+        assert [remark.text for remark in remarks(read_run(tmp_path)) if "Not finished" in remark.text] == (
+            [] if is_evaluated else lines
+        )
+        return lines
 
     monkeypatch.setattr("sys.argv", ["aacp", "prune", "my net:x"])
     training = "the training of trainings/finetuned"
+    export = "the export of trainings/finetuned, which failed or was stopped"
     how = "To continue: aacp prune 'my net:x'"
     assert stopped_at("evaluation", "search", 4) == [
         f"Not finished: the search (4 of 10 evaluations), {training} (0 of 2 epochs). {how}"
     ]
     assert stopped_at("epoch", "train", 1) == [f"Not finished: {training} (1 of 2 epochs). {how}"]
     assert stopped_at("stage", "nothing", 0) == []  # no export was requested
-    assert stopped_at("stage", "export", 0, EXPORTING) == [f"Not finished: the export of trainings/finetuned. {how}"]
+    assert stopped_at("stage", "export", 0, EXPORTING) == [f"Not finished: {export}. {how}"]
     unfinished = json.loads(check(tmp_path, "--json")[1])["unfinished"]
-    assert unfinished == [{"step": "the export of trainings/finetuned", "command": "aacp prune 'my net:x'"}]
+    assert unfinished == [{"step": export, "command": "aacp prune 'my net:x'"}]
     assert stopped_at("stage", "nothing", 0, EXPORTING) == []
     (tmp_path / "structure.json").unlink()  # this is damage, and not a step to finish
     assert "Not finished" not in check(tmp_path)[1]

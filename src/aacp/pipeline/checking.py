@@ -18,8 +18,7 @@ from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.device_check import unchecked_limit
-from aacp.pipeline.reuse import UNREADABLE, require_evaluated, require_valid
-from aacp.pipeline.unfinished import Unfinished, unfinished_steps
+from aacp.pipeline.reuse import require_evaluated, require_valid
 from aacp.runs.chosen import ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
@@ -37,12 +36,13 @@ from aacp.runs.files import (
     stage_of,
     staged_files,
 )
-from aacp.runs.folder import RunFolder
+from aacp.runs.folder import UNREADABLE, RunFolder
 from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
 from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign
 from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import trainings_in
+from aacp.runs.unfinished import Unfinished, unfinished_lines, unfinished_steps
 from aacp.runs.verification import intact_lines, verified
 from aacp.user.progress import counting
 
@@ -92,11 +92,7 @@ class FolderCheck(Record):
         summary = ", ".join(f"{count} {state}" for state, count in counts.items())
         advice = "" if self.is_whole else " The same command as before does what is listed here."
         lines = [*map(str, self.files), f"{self.folder}: {summary}.{advice}", *self.limits]
-        for command in dict.fromkeys(step.command for step in self.unfinished):
-            steps = ", ".join(step.step for step in self.unfinished if step.command == command)
-            how = f"To continue: {command}" if command else "The same command as before continues."
-            lines.append(f"Not finished: {steps}. {how}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *unfinished_lines(self.unfinished)])
 
 
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:

@@ -15,11 +15,11 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, Limit, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
-from aacp.errors import AACPError, InvalidStructure, RunMismatch
+from aacp.errors import InvalidStructure, RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.files import CHECKPOINT, CONFIRMED, CORRECTED, EVALUATION, FINALISTS, GRAPH, HISTORY, PROBES, STRUCTURE
 from aacp.runs.finalists import Finalists
-from aacp.runs.folder import RunFolder
+from aacp.runs.folder import UNREADABLE, RunFolder
 from aacp.runs.mending import mend, set_aside
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
@@ -27,8 +27,6 @@ T = TypeVar("T")
 # The folders of further searches inside that of a search, and inside a run folder.
 FURTHER = (CONFIRMED, f"{CORRECTED}-*", f"{CORRECTED}-*/{CONFIRMED}")
 SEARCHES = (*FURTHER, f"{PROBES}/*", *(f"{PROBES}/*/{further}" for further in FURTHER))
-# What reading plain data of an unknown form may raise.
-UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 
 
 def mend_search(folder: RunFolder) -> bool:

@@ -30,7 +30,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
 from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
-from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE
+from aacp.runs.files import EVALUATION, FRONT, GRAPH, STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, trainings_in
@@ -42,7 +42,6 @@ from aacp.user.notebook import html_table
 from aacp.user.options import known_options
 from aacp.user.values import counted, path_text
 
-FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
 
 

@@ -12,6 +12,7 @@ from aacp.report.run import Run
 from aacp.runs.chosen import TO_BE_CHECKED, TOO_NOISY, LimitResult
 from aacp.runs.exports import BeforeAfter
 from aacp.runs.scores import NetworkMetrics
+from aacp.runs.unfinished import unfinished_lines
 from aacp.user.values import counted
 from aacp.zoo.catalogue import data_title
 
@@ -83,8 +84,9 @@ def unpruned_score(run: Run) -> float | None:
 
 
 def remarks(run: Run) -> list[Remark]:
-    """Remarks below the headline: score lost, limits missed, costs that grew, cautions, and measured speed."""
-    found = _about_score(run)
+    """Remarks below the headline: steps to finish, score lost, limits missed, costs that grew, cautions, speed."""
+    found = [Remark(line, False) for line in unfinished_lines(run.unfinished)] if run.evaluation is None else []
+    found += _about_score(run)
     found += [Remark(_missed(limit), False) for limit in run.limits if limit.outcome == "missed"]
     found += _about_device(run)
     if run.before is not None and run.after is not None:

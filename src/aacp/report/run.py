@@ -41,6 +41,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request, TrainingRequest
 from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics, Recovery
 from aacp.runs.trainings import read_training, trainings_in
+from aacp.runs.unfinished import Unfinished, unfinished_steps
 from aacp.search.history import History
 from aacp.search.saving import read_candidates, recorded
 from aacp.search.screening_error import ScreeningError
@@ -90,6 +91,7 @@ class Run(TrainingFiles):
     training: TrainingRequest | None = None
     troubles: tuple[str, ...] = ()
     trainings: tuple[RecordedTraining, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()  # the steps that are not finished
     most_points: int = POINTS_PER_PAGE  # of a figure, unless they are the best
 
     def about(self, place: Path) -> Run:
@@ -182,6 +184,7 @@ class _Reader:
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
             self._finalists(),
             trainings=tuple(map(self._training, self._places())),
+            unfinished=tuple(unfinished_steps(self.path, self.path)),
         )
         run = replace(run, troubles=tuple(self.troubles))
         evaluated = [training for training in run.trainings if training.evaluation is not None]

@@ -14,6 +14,7 @@ RUN = "run.json"
 GRAPH = "graph.json"
 STRUCTURE = "structure.json"
 FINALISTS = "finalists.json"  # the finalists of a search, and their scores after short trainings
+FRONT = "front.json"  # the best structures of a sweep, in its folder
 EVALUATION = "evaluation.json"
 RECOVERY = "recovery.json"
 EXPORT = "export.json"

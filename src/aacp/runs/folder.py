@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 from aacp.disk.locking import locked
 from aacp.disk.reading import read_json_lines
 from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
-from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
+from aacp.errors import AACPError, DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
 from aacp.runs.listing import Listing
 from aacp.runs.verification import opened, read_restored, seal_key
 
 T = TypeVar("T")
+# What reading plain data of an unknown form may raise.
+UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 
 
 class RunFolder:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aacp.disk.records import Record
-from aacp.pipeline.reuse import UNREADABLE
-from aacp.pipeline.sweep import FRONT
-from aacp.runs.files import EVALUATION, EXPORT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING, WEIGHTS
-from aacp.runs.folder import RunFolder
+from aacp.runs.files import EVALUATION, EXPORT, FRONT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING, WEIGHTS
+from aacp.runs.folder import UNREADABLE, RunFolder
 from aacp.runs.manifest import usable_manifest
 from aacp.runs.requests import Request
 from aacp.runs.trainings import read_training, trainings_in
@@ -24,6 +22,16 @@ class Unfinished(Record):
 
     step: str
     command: str  # the command that began it; empty if it is not recorded
+
+
+def unfinished_lines(steps: Sequence[Unfinished]) -> list[str]:
+    """Steps for people, a line for each command."""
+    lines = []
+    for command in dict.fromkeys(each.command for each in steps):
+        listed = ", ".join(each.step for each in steps if each.command == command)
+        how = f"To continue: {command}" if command else "The same command as before continues."
+        lines.append(f"Not finished: {listed}. {how}")
+    return lines
 
 
 def unfinished_steps(place: Path, top: Path) -> Iterator[Unfinished]:
@@ -67,7 +75,7 @@ def _of_run(place: Path, top: Path, request: Request) -> Iterator[Unfinished]:
             progress = failure or _epochs(training / TRAINING, known.recipe)
             yield Unfinished(f"the training{_named(training, top)}{progress}", known.command)
         elif known.export and not _was_written(training, EXPORT):
-            yield Unfinished(f"the export{_named(training, top)}", known.command)
+            yield Unfinished(f"the export{_named(training, top)}, which failed or was stopped", known.command)
 
 
 def _was_written(place: Path, name: str) -> bool:
