@@ -16,7 +16,7 @@ from aacp.pipeline.checking import check_folder
 from aacp.report.headline import remarks
 from aacp.report.run import read_run
 from aacp.runs.folder import RunFolder
-from pipeline.tiny_run import EXPORTING, PLAN, data, network, pruned
+from pipeline.tiny_run import EXPORTING, PLAN, UNTRAINED, data, network, pruned
 
 OLD = Path(__file__).parent.parent / "previous_version"
 
@@ -114,6 +114,17 @@ def test_a_training_and_a_sweep_that_are_not_finished_are_named(tmp_path: Path) 
         aacp.sweep(network(), data(), [{"macs": 0.3}, {"macs": 0.5}], tmp_path / "sweep", plan=PLAN, device="cpu")
     steps = json.loads(check(tmp_path / "sweep", "--json")[1])["unfinished"]
     assert [step["step"] for step in steps] == ["the sweep", "the search of macs-0.5 (0 of 10 evaluations)"]
+
+
+@pytest.mark.slow
+def test_a_network_that_is_not_trained_is_not_delivered_yet(tmp_path: Path) -> None:
+    def stop(event: aacp.Event) -> None:
+        if event.name == "train":
+            raise KeyboardInterrupt
+
+    with aacp.listen(stop), pytest.raises(KeyboardInterrupt):
+        pruned(tmp_path, plan=UNTRAINED)
+    assert "Not finished: the delivery of trainings/mimicked. To continue: " in check(tmp_path)[1]
 
 
 def test_a_folder_of_an_older_version_is_readable_but_not_verified(tmp_path: Path) -> None:

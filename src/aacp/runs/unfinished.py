@@ -73,7 +73,8 @@ def _of_run(place: Path, top: Path, request: Request) -> Iterator[Unfinished]:
         if not _was_written(training, EVALUATION):
             failure = f", which failed ({known.failure.rstrip('.')})" if known.failure else ""
             progress = failure or _epochs(training / TRAINING, known.recipe)
-            yield Unfinished(f"the training{_named(training, top)}{progress}", known.command)
+            what = "the delivery" if known.recipe is None else "the training"
+            yield Unfinished(f"{what}{_named(training, top)}{progress}", known.command)
         elif known.export and not _was_written(training, EXPORT):
             yield Unfinished(f"the export{_named(training, top)}, which failed or was stopped", known.command)
 
