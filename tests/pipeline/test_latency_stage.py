@@ -27,6 +27,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.sweep import SweepRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
+from aacp.user.progress import show_progress
 from latency.own_int8 import OwnInt8, OwnRuntime
 
 PLAN = Plan(evaluations=12, calibration_images=128, recipe=None, reconstruction=None)
@@ -102,10 +103,13 @@ def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructu
 
 @pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
 def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_limit(
-    model, data, tmp_path: Path, truth, budget
+    model, data, tmp_path: Path, truth, budget, capsys: pytest.CaptureFixture[str]
 ) -> None:
     truth["factor"] = 1.3
-    choice = found(model, data, budget, tmp_path)
+    with show_progress():
+        choice = found(model, data, budget, tmp_path)
+    said = capsys.readouterr().err
+    assert "correct the latency table, and a search of 20 evaluations follows.\n1/20 evaluations" in said
     latency = next(limit for limit in choice.limits if limit.cost == "latency")
     graph = aacp.ChannelGraph.from_json(json.loads((tmp_path / "graph.json").read_text()))
     macs = aacp.macs(graph)
