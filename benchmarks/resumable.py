@@ -51,7 +51,9 @@ def parsed(parser: argparse.ArgumentParser, **smallest: object) -> argparse.Name
 
 
 def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:
-    """Run a command, unless the file that it ends with exists or the time is over.
+    """Run a command, unless the file that it ends with exists or the time is over. One that fails is given once more.
+
+    The commands share a device: the first failure may be due to another command, such as too little memory.
 
     Args:
         options: the options of the benchmark.
@@ -59,12 +61,14 @@ def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[s
         file: the file that the command ends with.
         words: the command.
     """
-    if file.exists() or is_late(options):
-        return
-    begun = time.monotonic()
-    failure = run_until_deadline(options, words)
-    add_to(seconds_of(place), time.monotonic() - begun)
-    if failure:
+    for _ in range(2):
+        if file.exists() or is_late(options):
+            return
+        begun = time.monotonic()
+        failure = run_until_deadline(options, words)
+        add_to(seconds_of(place), time.monotonic() - begun)
+        if not failure:
+            return
         print(f"{' '.join(words)} failed:\n{failure}", flush=True)
 
 

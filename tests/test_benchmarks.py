@@ -236,6 +236,25 @@ def test_search_pays_resumes_a_training_after_a_kill(tmp_path: Path) -> None:
     assert row["training_seconds"] == pytest.approx(sum(json.loads(line)["seconds"] for line in lines), abs=0.06)
 
 
+@pytest.mark.usefixtures("_among_scripts")
+@pytest.mark.parametrize("failures", [0, 1, 3])
+def test_a_command_that_fails_is_given_once_more(
+    failures: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from resumable import run_once, seconds_of
+
+    place = tmp_path / "command"
+    code = "import pathlib, sys\nplace = pathlib.Path(sys.argv[1])\nplace.mkdir(exist_ok=True)\n"
+    code += "number = len(list(place.iterdir()))\n(place / str(number)).touch()\n"
+    code += f"if number < {failures}: raise SystemExit('too little memory')\n(place / 'end').touch()"
+    options = argparse.Namespace(deadline=time.monotonic() + 100, at_once=1)
+    run_once(options, place, place / "end", [sys.executable, "-c", code, str(place)])
+    names = {0: {"0", "end"}, 1: {"0", "1", "end"}, 3: {"0", "1"}}
+    assert {path.name for path in place.iterdir()} == names[failures]
+    assert capsys.readouterr().out.count("failed:\ntoo little memory") == min(failures, 2)
+    assert float(seconds_of(place).read_text()) > 0
+
+
 # -- gpu.py -----------------------------------------------------------------------------------------------------------
 
 
