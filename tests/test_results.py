@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+import aacp
 from aacp.latency.runtimes.registry import BUILT_IN, UNSUPPORTED
+from aacp.pipeline.preflight import SHORT_TRAINING, advice_on_repair
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -550,6 +552,20 @@ def test_the_advice_counts_the_pairs_in_which_the_repaired_search_is_ahead() -> 
         assert len(pairs) == 6
     advice = (ROOT / "docs" / "search.md").read_text()
     assert f"ahead of the plain search in {ahead[1]} of 6 comparisons after 1 epoch and in {ahead[10]} of 6" in advice
+
+
+def test_the_advice_to_repair_is_what_was_measured() -> None:
+    worth = []
+    for case, epochs, rate in (
+        *((network, epochs, LOW) for network in ("resnet56_70", "vgg16_70") for epochs in (1, 10)),
+        ("imagenette_mobilenet_v2_30", 10, ""),
+    ):
+        result = after_epochs(case, epochs, rate)
+        assert result["epochs"] <= SHORT_TRAINING
+        plain = {row["seed"]: row["test"] for row in runs_of(result, "search")}
+        worth.append(100 * fmean(row["test"] - plain[row["seed"]] for row in runs_of(result, "repaired")))
+    plan = aacp.Plan(recipe=aacp.Recipe(epochs=SHORT_TRAINING, batch_size=1, lr=1), reconstruction=None)
+    assert f"ended {abs(min(worth)):.1f} to {max(worth):.1f} points higher" in advice_on_repair(plan)
 
 
 def test_the_best_structures_of_a_search_are_as_near_to_each_other_as_the_page_says() -> None:

@@ -18,6 +18,7 @@ import aacp
 from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
 from aacp.pipeline.preflight import (
+    advice_on_repair,
     advice_on_search,
     check_data,
     check_deployment,
@@ -56,6 +57,23 @@ def test_uniform_widths_are_advised_where_a_search_was_measured_to_be_worth_noth
     assert ("--method uniform" in advice) == is_advised
 
 
+@pytest.mark.parametrize(
+    ("options", "is_advised"),
+    [
+        ({}, True),
+        ({"epochs": 11}, False),
+        ({"reconstruction": "repair"}, False),
+        ({"from_scratch": True}, False),
+        ({"method": "uniform"}, False),
+        ({"recipe": None}, False),
+    ],
+)
+def test_repair_is_advised_where_it_was_measured_to_pay(options: dict[str, Any], is_advised: bool) -> None:
+    recipe = aacp.Recipe(epochs=options.pop("epochs", 10), batch_size=4, lr=0.1)
+    advice = advice_on_repair(aacp.Plan(**{"recipe": recipe, "reconstruction": None, **options}))
+    assert ("--reconstruction repair --importance obs" in advice) == is_advised
+
+
 def test_a_run_gives_this_advice_before_it_searches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +82,11 @@ def test_a_run_gives_this_advice_before_it_searches(
         tiny_run.pruned(tmp_path)
     lines = capsys.readouterr().err.splitlines()
     search = next(number for number, text in enumerate(lines) if "evaluations, generation" in text)
-    for note in ("--method uniform needs no search", "normalised as they were for its training."):
+    for note in (
+        "--method uniform needs no search",
+        "1.8 times as long with it",
+        "normalised as they were for its training.",
+    ):
         (place,) = [number for number, text in enumerate(lines) if text.endswith(note)]
         assert place < search
 

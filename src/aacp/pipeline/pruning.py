@@ -28,6 +28,7 @@ from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import (
+    advice_on_repair,
     advice_on_search,
     advice_on_workers,
     check_data,
@@ -347,7 +348,8 @@ class PruningRun:
         if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
             self._report_notes(warning_about_network(self.task))
-        self._report_notes(advice_on_search(self.budget, self.plan), advice_on_workers(self.plan))
+        advice = advice_on_search(self.budget, self.plan), advice_on_repair(self.plan), advice_on_workers(self.plan)
+        self._report_notes(*advice)
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
