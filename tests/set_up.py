@@ -44,6 +44,18 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_workers_of_loaders() -> Iterator[None]:
+    """Let the garbage collector end the workers of a loader soon.
+
+    What is left of a loader that raised an error is a cycle. Python then ends its queues before the loader can tell its
+    workers to end, and torch waits five seconds for them, in whatever test the collection happens to run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _shared_traces_and_operators() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         cached_traces.share(patch)
