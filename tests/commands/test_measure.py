@@ -29,7 +29,8 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(MeasurementJob, "__init__", hurried)
     file = tmp_path / "table.json"
-    found = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file), "--json"])
+    measure = ["measure", "digits_resnet", *SMALL, "--runtime", "torch", "--out", str(file)]
+    found = CliRunner().invoke(main, [*measure, "--json"])
     assert found.exit_code == 0, found.output
     said = json.loads(found.stdout)
     table = aacp.LatencyTable.load(file)
@@ -37,11 +38,11 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     assert (said["seconds"], said["warning"]) == (table.reference, table.warning)
     assert said["problem"] == table.problem
     assert "18/18 structures" in found.stderr
-    again = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file)])
+    again = CliRunner().invoke(main, measure)
     assert again.exit_code == 0, again.output
     assert f"table: {file}" in again.stdout
     assert "18 of 18 structures were done before" in again.stderr
-    other = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--step", "0.5", "--out", str(file)])
+    other = CliRunner().invoke(main, [*measure, "--step", "0.5"])
     assert other.exit_code == 1
     assert "another network, space or setting" in other.output
 
