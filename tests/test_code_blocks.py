@@ -32,7 +32,7 @@ PRELUDES = Path(__file__).parent / "preludes"
 README = ROOT / "README.md"
 LANGUAGES = ("python", "py")
 WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if any(fenced_blocks(page, *LANGUAGES))]
-original_check, original_data = aacp.check_latency, aacp.load_data
+original_check, original_measurement, original_data = aacp.check_latency, aacp.measure_latency, aacp.load_data
 SMALL = aacp.Plan(
     evaluations=3,
     recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.02, distillation=0.5),
@@ -76,13 +76,13 @@ def with_options(function: Callable[..., Any], **forced: Any) -> Callable[..., A
 
 
 def with_few_epochs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with at most three epochs of its recipe."""
+    """The function with one epoch of its recipe."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = inspect.signature(function).bind(*arguments, **options)
         given.apply_defaults()
         recipe = given.arguments["recipe"]
-        given.arguments["recipe"] = recipe.scaled(min(recipe.epochs, 3))
+        given.arguments["recipe"] = recipe.scaled(1)
         return function(*given.args, **given.kwargs)
 
     return call
@@ -94,10 +94,20 @@ def with_few_images(name: str, **options: Any) -> aacp.Data:
     return replace(whole, train=whole.train.subset(range(320)))
 
 
+def in_torch(where: aacp.Deployment) -> aacp.Deployment:
+    """The deployment in torch in place of ONNX Runtime, whose exports take most of the time."""
+    return replace(where, runtime="torch") if where.runtime == "onnxruntime" else where
+
+
 def brief_check(model: Any, graph: Any, structures: Any, where: Any, *, example: Any) -> list[aacp.LatencyCheck]:
-    """`check_latency` in few turns, and in torch in place of ONNX Runtime, whose exports take most of the time."""
-    brief = replace(where, runtime="torch") if where.runtime == "onnxruntime" else where
-    return original_check(model, graph, structures, brief, example=example, turns=3)
+    """`check_latency` in few turns."""
+    return original_check(model, graph, structures, in_torch(where), example=example, turns=3)
+
+
+def brief_measurement(model: Any, graph: Any, space: Any, where: Any, **options: Any) -> aacp.LatencyTable:
+    """`measure_latency` of few structures."""
+    effort = {"structures": 6, "held_out": 2, "seconds_per_structure": 0.01}
+    return original_measurement(model, graph, space, in_torch(where), **{**options, **effort})
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +131,8 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "find": with_small_plan(aacp.find),
         "prune": with_small_plan(aacp.prune),
         "sweep": with_small_plan(aacp.sweep),
-        "measure_latency": with_options(aacp.measure_latency, structures=6, held_out=2, seconds_per_structure=0.01),
+        "measure_latency": brief_measurement,
+        "run_search": with_options(aacp.run_search, evaluations=3),
         "fit": with_few_epochs(aacp.fit),
         "finetune": with_few_epochs(aacp.finetune),
         "train_from_scratch": with_few_epochs(aacp.train_from_scratch),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+import torchvision
 from click.testing import CliRunner
 from PIL import Image
 
@@ -72,6 +75,26 @@ def small_network() -> torch.nn.Module:
     return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5))
 
 
+DRAWN = ("stripes", "shapes", "commands", "images")  # the functions of the examples that draw data
+
+
+def make_small(script: ModuleType) -> None:
+    """Let an example draw few images, and have one block in each stage of ResNet18."""
+    for name in DRAWN:
+        if hasattr(script, name):
+            setattr(script, name, partial(drawn, getattr(script, name)))
+    if hasattr(script, "Blobs"):
+        few = [torch.utils.data.Subset(loader.dataset, range(40)) for loader in script.loaders()]
+        script.loaders = lambda: [torch.utils.data.DataLoader(images, batch_size=16) for images in few]
+        assert script.build()(torch.zeros(2, 3, 32, 32)).shape == (2, 4)
+        resnet = torchvision.models.resnet
+        script.build = lambda: resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], num_classes=4)
+
+
+def drawn(draw: Callable[..., Any], count: int, seed: int) -> Any:
+    return draw(min(count, 96), seed)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "no_onnx")
 @pytest.mark.parametrize(
@@ -88,9 +111,7 @@ def test_an_example_prunes_to_its_budget(
     name: str, rate: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = example(name)
-    if name == "torchvision_network":  # one epoch of all images takes seconds
-        few = [torch.utils.data.Subset(loader.dataset, range(40)) for loader in script.loaders()]
-        script.loaders = lambda: [torch.utils.data.DataLoader(images, batch_size=16) for images in few]
+    make_small(script)
     pruned = script.main(tmp_path, epochs=1, evaluations=3)
     assert pruned.evaluation.after.macs <= (1 - rate) * pruned.evaluation.before.macs
     assert pruned.report.exists()

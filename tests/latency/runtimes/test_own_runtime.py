@@ -15,6 +15,7 @@ from torch import nn
 import aacp
 from aacp.cli import main
 from aacp.latency.runtimes import registry
+from glue.subjects import Tiny
 from latency.simulator import (
     SECONDS_PER_BATCH,
     SECONDS_PER_MAC,
@@ -69,8 +70,9 @@ def test_a_check_shows_the_ratio_of_its_clock(model: nn.Module) -> None:
     assert checked.is_faster
 
 
-def test_a_limit_is_met_on_its_clock_and_its_file_is_delivered(model: nn.Module, tmp_path: Path) -> None:
+def test_a_limit_is_met_on_its_clock_and_its_file_is_delivered(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
+    model = Tiny().eval()
     runtime = FileSimulator()
     data = aacp.load_data("digits")
     plan = aacp.Plan(
@@ -80,7 +82,7 @@ def test_a_limit_is_met_on_its_clock_and_its_file_is_delivered(model: nn.Module,
         reconstruction=None,
         deployment=aacp.Deployment(runtime, "npu", threads=1),
     )
-    found = aacp.prune(model, data, {"latency": 0.3}, tmp_path, plan=plan, name="digits_resnet")
+    found = aacp.prune(model, data, {"latency": 0.3}, tmp_path, plan=plan)
     assert seconds(found.network) <= 0.7 * seconds(model)
     (limit,) = found.choice.limits
     assert limit.reached == pytest.approx(seconds(found.network), rel=1e-6)
