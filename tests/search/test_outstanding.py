@@ -65,6 +65,12 @@ def plain(problem: Problem) -> Callable[[Any], list[Any]]:
     return cache(lambda make: first_of(one_by_one(make(problem), problem), LENGTH))
 
 
+@pytest.fixture(scope="module")
+def in_process(problem: Problem) -> Callable[[Any], History]:
+    """The history of each method without workers, computed once."""
+    return cache(lambda make: run_search(make(problem), problem.estimate, evaluations=LENGTH).history)
+
+
 @every_method
 def test_neither_order_nor_grouping_of_scores_matters(
     make: Any, problem: Problem, plain: Callable[[Any], list[Any]]
@@ -85,7 +91,11 @@ def test_neither_order_nor_grouping_of_scores_matters(
 @every_method
 @pytest.mark.parametrize("workers", [1, 3, 50])
 def test_neither_number_nor_speed_of_workers_matters(
-    make: Any, workers: int, problem: Problem, plain: Callable[[Any], list[Any]]
+    make: Any,
+    workers: int,
+    problem: Problem,
+    plain: Callable[[Any], list[Any]],
+    in_process: Callable[[Any], History],
 ) -> None:
     expected = plain(make)
     times = np.random.default_rng(workers).uniform(0.1, 3.0, 1000)
@@ -93,8 +103,7 @@ def test_neither_number_nor_speed_of_workers_matters(
     found = run_search(make(problem), problem.estimate, evaluations=LENGTH, queue=pool)
     assert first_of(found.history, LENGTH) == expected
     assert len(found.history) == LENGTH
-    in_process = run_search(make(problem), problem.estimate, evaluations=LENGTH)
-    assert in_process.history == found.history
+    assert in_process(make) == found.history
 
 
 def test_workers_do_not_wait_for_the_slowest(problem: Problem) -> None:

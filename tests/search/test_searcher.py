@@ -23,9 +23,11 @@ from aacp.search.history import History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
+from sampling import sampled
 
 STEPS = 14  # generations that are enough to see every part of every method
 every_method = pytest.mark.parametrize("method", COMPARED)
+some_methods = pytest.mark.parametrize("method", sampled(COMPARED, 3))
 
 
 def search_of(method: str, problem: Problem, seed: int) -> Searcher:
@@ -119,7 +121,7 @@ def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Prob
 
 
 @pytest.mark.slow
-@every_method
+@some_methods
 def test_neither_order_nor_number_of_workers_matters(
     method: str, problem: Problem, plain: Callable[[str], History]
 ) -> None:
@@ -141,7 +143,7 @@ def test_neither_order_nor_number_of_workers_matters(
 
 
 @pytest.mark.slow
-@every_method
+@some_methods
 def test_best_has_the_highest_score_of_all_candidates(method: str, problem: Problem) -> None:
     search, scores = search_of(method, problem, 4), []
     for _ in range(STEPS):
@@ -153,7 +155,7 @@ def test_best_has_the_highest_score_of_all_candidates(method: str, problem: Prob
 
 
 @pytest.mark.slow
-@every_method
+@some_methods
 def test_looking_does_not_disturb(method: str, problem: Problem, plain: Callable[[str], History]) -> None:
     watched = search_of(method, problem, 3)
     for _ in range(STEPS):

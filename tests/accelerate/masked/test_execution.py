@@ -70,7 +70,7 @@ def rows(example: Any, count: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro", sampled(MICRO, 8), ids=lambda micro: micro.name)
+@pytest.mark.parametrize("micro", sampled(MICRO, 16), ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     """Batches of another size than the calibration images run the same program, unless it depends on the size."""
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
@@ -129,13 +129,20 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pixels", "options"),
-    [
-        ("resnet20", 16, {}),
-        # Each kind of block that they are made of, but fewer of each.
-        ("torchvision:mobilenet_v2", 32, {"inverted_residual_setting": [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]}),
-        ("timm:convnext_atto", 32, {"depths": (1, 1, 2, 1)}),
-        ("timm:resnext26ts", 32, {"features_only": True, "out_indices": (2,)}),
-    ],
+    sampled(
+        [
+            ("resnet20", 16, {}),
+            # Each kind of block that they are made of, but fewer of each.
+            (
+                "torchvision:mobilenet_v2",
+                32,
+                {"inverted_residual_setting": [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]},
+            ),
+            ("timm:convnext_atto", 32, {"depths": (1, 1, 2, 1)}),
+            ("timm:resnext26ts", 32, {"features_only": True, "out_indices": (2,)}),
+        ],
+        2,
+    ),
 )
 def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(
     name: str, pixels: int, options: dict[str, Any]
@@ -211,7 +218,7 @@ PLAINLY: list[tuple[Any, Any]] = [(run, {}) for run in (sums, *WRITTEN, read_twi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("run", "options"), [*PLAINLY, (sums, {"eps": 0.0}), (sums, {"affine": False})])
+@pytest.mark.parametrize(("run", "options"), [*PLAINLY, *sampled([(sums, {"eps": 0.0}), (sums, {"affine": False})], 2)])
 def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, options: dict[str, Any]) -> None:
     parts = {name: step(8, 8, **options) for name in "abcde"}
     body = Block(run, stem=step(3, 8, **options), narrow=step(4, 4, **options), **parts)
