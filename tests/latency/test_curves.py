@@ -33,5 +33,21 @@ def test_places_differ_by_a_factor() -> None:
 def test_least_squares_without_negative_coefficients() -> None:
     generator = np.random.default_rng(0)
     design = generator.random((50, 3))
-    assert non_negative(design, design @ [1.0, 0.0, 2.0]) == pytest.approx([1, 0, 2], abs=1e-3)
+    assert non_negative(design, design @ [1.0, 0.0, 2.0]) == pytest.approx([1, 0, 2], abs=1e-9)
     assert non_negative(design, -design.sum(axis=1)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_gained_by_another_coefficient_that_is_not_negative(seed: int) -> None:
+    """The conditions of Karush, Kuhn and Tucker, which only the best coefficients meet, for columns that are alike."""
+    generator = np.random.default_rng(seed)
+    widths = generator.choice(AXIS, size=(60, 2)).astype(float)
+    rounded = [np.ceil(widths / multiple) * multiple for multiple in (1, 8, 16, 32)]
+    design = np.hstack([np.ones((60, 1)), *rounded, *(each.prod(axis=1, keepdims=True) for each in rounded)])
+    target = design @ np.maximum(generator.normal(size=design.shape[1]), 0) * generator.lognormal(0, 0.1, size=60)
+    found = non_negative(design, target)
+    gradient = design.T @ (target - design @ found) / np.linalg.norm(design, axis=0) / np.linalg.norm(target)
+    assert found.min() >= 0
+    assert gradient.max() < 1e-8
+    assert np.abs(gradient[found > 0]).max() < 1e-8
+    assert 0 < (found > 0).sum() < len(found)

@@ -30,6 +30,7 @@ SMOOTH_LENGTH = 0.7  # correlation length of the smooth part, in octaves of widt
 STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the deviation of the part that depends on dividing powers of two
 STEP_LENGTH = 2.0  # correlation length of the part that depends on dividing powers of two, in octaves of width
 PLACE_DEVIATION = 0.05  # deviation of the separate factor of each place in the network
+SMALLEST_GAIN = 1e-9  # coefficients and gradients below this are rounding errors
 NOISES = (0.01, 0.03, 0.1)  # candidates for the noise of a measurement; the most likely pair of candidates is used
 
 
@@ -147,14 +148,34 @@ def conditioned(covariance: Values, residuals: Values) -> tuple[Values, float]:
     return np.asarray(np.linalg.solve(lower.T, white)), log_likelihood
 
 
-def non_negative(design: Values, target: Values, sweeps: int = 400) -> Values:
-    """Solve least squares with coefficients of at least 0, by coordinate descent."""
+def non_negative(design: Values, target: Values) -> Values:
+    """Solve least squares with coefficients of at least 0, by the active-set method of Lawson and Hanson.
+
+    One coefficient after the other is freed, and those that would become negative are fixed at 0 again.
+    """
     scale = np.maximum(np.linalg.norm(design, axis=0), 1e-300)
     scaled = design / scale
     gram = scaled.T @ scaled
     correlation = scaled.T @ target
     found = np.zeros(len(correlation))
-    for _ in range(sweeps):
-        for i in range(len(found)):
-            found[i] = max(0.0, found[i] + correlation[i] - float(gram[i] @ found))
+    free = np.zeros(len(found), dtype=bool)
+    for _ in range(3 * len(found)):  # rounding could free and fix the same coefficient for ever
+        gradient = np.where(free, 0.0, correlation - gram @ found)
+        if gradient.max() <= SMALLEST_GAIN * np.linalg.norm(target):
+            break
+        free[gradient.argmax()] = True
+        better = _unconstrained(gram, correlation, free)
+        while (negative := free & (better <= 0)).any():
+            falls = np.maximum(found[negative] - better[negative], 1e-300)
+            found = found + np.min(found[negative] / falls) * (better - found)
+            free &= found > SMALLEST_GAIN
+            better = _unconstrained(gram, correlation, free)
+        found = better
     return np.asarray(found / scale)
+
+
+def _unconstrained(gram: Values, correlation: Values, free: NDArray[np.bool_]) -> Values:
+    """Return the solution of least squares in which all coefficients but the free ones are 0."""
+    result = np.zeros(len(correlation))
+    result[free] = np.linalg.lstsq(gram[np.ix_(free, free)], correlation[free], rcond=None)[0]
+    return result
