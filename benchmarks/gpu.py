@@ -197,11 +197,11 @@ PLANS = {
             step
             for rate in (30, 50, 70)
             for step in (
-                on_imagenette(f"imagenette-0.{rate // 10}", "mobilenet_v2", MOBILENET_V2, rate / 100, 10),
+                on_imagenette(f"imagenette-{rate / 100}", "mobilenet_v2", MOBILENET_V2, rate / 100, 10),
                 untrained(
                     f"imagenette-{rate}-0", MOBILENET_V2,
                     f"{{out}}/search_pays_imagenette_mobilenet_v2_{rate}_10_epochs.json",
-                    (f"imagenette-0.{rate // 10}",), IMAGENETTE,
+                    (f"imagenette-{rate / 100}",), IMAGENETTE,
                 ),
             )
         )

@@ -19,7 +19,7 @@ import pytest
 
 import aacp
 from aacp.latency.runtimes.registry import BUILT_IN, UNSUPPORTED
-from aacp.pipeline.preflight import SHORT_TRAINING, advice_on_repair
+from aacp.pipeline.advice import SHORT_TRAINING, advice_on_repair
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -18,8 +18,6 @@ import aacp
 from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
 from aacp.pipeline.preflight import (
-    advice_on_repair,
-    advice_on_search,
     check_data,
     check_deployment,
     check_scoring,
@@ -28,67 +26,10 @@ from aacp.pipeline.preflight import (
     warning_about_network,
 )
 from aacp.pipeline.task import PruningTask, chosen_score
-from aacp.user.progress import show_progress
-from pipeline import tiny_run
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
 SEARCHED = replace(TRAINED, recipe=None)
 INPUTS, LABELS = torch.randn(12, 1, 6, 6, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 2
-
-
-@pytest.mark.parametrize(
-    ("limits", "epochs", "method", "is_advised"),
-    [
-        ([aacp.Limit("macs", 0.5)], 100, "default", True),
-        ([aacp.Limit("macs", 0.6)], 100, "default", False),
-        ([aacp.Limit("macs", at_most=1e6)], 100, "default", False),
-        ([aacp.Limit("params", 0.5)], 100, "default", False),
-        ([aacp.Limit("macs", 0.5), aacp.Limit("params", 0.5)], 100, "default", False),
-        ([aacp.Limit("macs", 0.5)], 99, "default", False),
-        ([aacp.Limit("macs", 0.5)], None, "default", False),
-        ([aacp.Limit("macs", 0.5)], 100, "uniform", False),
-    ],
-)
-def test_uniform_widths_are_advised_where_a_search_was_measured_to_be_worth_nothing(
-    limits: list[aacp.Limit], epochs: int | None, method: str, is_advised: bool
-) -> None:
-    recipe = None if epochs is None else aacp.Recipe(epochs=epochs, batch_size=4, lr=0.1)
-    advice = advice_on_search(aacp.Budget(*limits), aacp.Plan(recipe=recipe, method=method))
-    assert ("--method uniform" in advice) == is_advised
-
-
-@pytest.mark.parametrize(
-    ("options", "is_advised"),
-    [
-        ({}, True),
-        ({"epochs": 11}, False),
-        ({"reconstruction": "repair"}, False),
-        ({"from_scratch": True}, False),
-        ({"method": "uniform"}, False),
-        ({"recipe": None}, False),
-    ],
-)
-def test_repair_is_advised_where_it_was_measured_to_pay(options: dict[str, Any], is_advised: bool) -> None:
-    recipe = aacp.Recipe(epochs=options.pop("epochs", 10), batch_size=4, lr=0.1)
-    advice = advice_on_repair(aacp.Plan(**{"recipe": recipe, "reconstruction": None, **options}))
-    assert ("--reconstruction repair --importance obs" in advice) == is_advised
-
-
-def test_a_run_gives_this_advice_before_it_searches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("aacp.pipeline.preflight.LONG_TRAINING", tiny_run.PLAN.recipe.epochs)
-    with show_progress():
-        tiny_run.pruned(tmp_path)
-    lines = capsys.readouterr().err.splitlines()
-    search = next(number for number, text in enumerate(lines) if "evaluations, generation" in text)
-    for note in (
-        "--method uniform needs no search",
-        "1.8 times as long with it",
-        "normalised as they were for its training.",
-    ):
-        (place,) = [number for number, text in enumerate(lines) if text.endswith(note)]
-        assert place < search
 
 
 class Noisy(nn.Module):

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
-from aacp.cost.budget import Budget
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples, sampled
@@ -39,7 +38,6 @@ from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
-from aacp.search.methods import BATCHED
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing
@@ -51,16 +49,11 @@ from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
 from aacp.user.values import paths, whole_number
-from aacp.workers.ray import WorkerRequest
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
 LABELS = 500  # the number of held-out labels in which the most frequent one is found
-# After this many epochs, uniform widths were as good as a search if the limit removes at most this share of the MACs.
-LONG_TRAINING = 100
-UNIFORM_RATE = 0.5
-SHORT_TRAINING = 10  # up to this many epochs, the repaired search was better than the plain one, or as good
 MAX_STEP_EXAMPLES = 32  # the most examples in the step of training that is tried
 
 
@@ -154,38 +147,6 @@ def warning_about_network(task: PruningTask) -> str:
         "Check that its trained weights are given (--weights), that label k is the network's output k, and that "
         "the inputs are normalised as they were for its training."
     )
-
-
-def advice_on_search(budget: Budget, plan: Plan) -> str:
-    """Advice to leave out the search where uniform widths were measured to be as good (docs/search.md); else ""."""
-    trains_long = plan.recipe is not None and plan.recipe.epochs >= LONG_TRAINING
-    if plan.method == "uniform" or not trains_long or [limit.cost.name for limit in budget.limits] != ["macs"]:
-        return ""
-    rate = budget.limits[0].pruning_rate
-    if rate is None or rate > UNIFORM_RATE:
-        return ""
-    return (
-        f"with one limit of at most {UNIFORM_RATE:.0%} fewer MACs and {LONG_TRAINING} epochs or more, uniform widths "
-        "were as good as a search on ResNet56; --method uniform needs no search"
-    )
-
-
-def advice_on_repair(plan: Plan) -> str:
-    """Advice to repair weights where that was measured to be better or as good (docs/search.md); else ""."""
-    trains_shortly = plan.recipe is not None and plan.recipe.epochs <= SHORT_TRAINING and not plan.from_scratch
-    if plan.method == "uniform" or not trains_shortly or plan.chosen_reconstruction is not None:
-        return ""
-    return (
-        f"with {SHORT_TRAINING} epochs or fewer, networks searched with --reconstruction repair --importance obs ended "
-        "0.0 to 0.9 points higher (ResNet56, VGG16, MobileNetV2); an estimate takes 1.8 times as long with it"
-    )
-
-
-def advice_on_workers(plan: Plan) -> str:
-    """Advice to propose more structures if workers of the plan would wait for them; else ""."""
-    if plan.workers is None or plan.method not in BATCHED:  # the other methods propose generations
-        return ""
-    return WorkerRequest.of(plan.workers).idle_note(plan.proposed_at_once)
 
 
 def check_deployment(plan: Plan) -> None:

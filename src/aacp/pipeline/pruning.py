@@ -23,14 +23,12 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
+from aacp.pipeline.advice import advice_on_repair, advice_on_search, advice_on_workers
 from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import (
-    advice_on_repair,
-    advice_on_search,
-    advice_on_workers,
     check_data,
     check_deployment,
     check_scoring,
