@@ -421,7 +421,7 @@ def test_table_1_shows_of_resnet56_what_the_page_says() -> None:
         ("the default search is {} points above uniform widths", "search", "uniform"),
         ("the released one {}", "released", "uniform"),
         ("the best of random structures {}", "random", "uniform"),
-        ("One global ranking is {} points behind them", "uniform", "global-l1"),
+        ("The global ranking is {} points below uniform widths", "uniform", "global-l1"),
     ):
         assert words.format(points_above(tests[arm], tests[other]).removeprefix("+")) in page
     for arm in ("search", "released"):
