@@ -92,7 +92,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def little_memory(small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the images did not fit at once: norm by norm, in batches of 5."""
-    monkeypatch.setattr(recalibration, "_fits", lambda _: False)
+    monkeypatch.setattr(recalibration, "free_memory", lambda: 0)
 
 
 # -- exactness --------------------------------------------------------------------------------------------------------
@@ -139,6 +139,26 @@ def test_norm_by_norm_in_small_batches_equals_one_batch(expected: Statistics, mo
     monkeypatch.setattr(recalibration, "_in_one_pass", None)  # not to be called
     assert aacp.recalibrate(model, IMAGES).norms == 19
     close(statistics(model), expected)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_norms_behind_which_all_batches_fit_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [layer for _ in range(2) for layer in (conv(4, 4), nn.BatchNorm2d(4), nn.ReLU())]
+    model = chain(conv(3, 4), nn.ReLU(), *stages, nn.AvgPool2d(4), *copy.deepcopy(stages))
+    expected = exact(model, IMAGES)
+    kept = 25 * 4 * (2 * 3 * 8 * 8 + 4 * 2 * 2)  # 25 images, their copies, and what is left of them behind the pooling
+    monkeypatch.setattr(recalibration, "free_memory", lambda: int(kept / recalibration.MEMORY_SHARE))
+    alone = []
+    moments_at = recalibration._moments_at
+
+    def noted(model: nn.Module, name: str, *others: Any) -> Any:
+        alone.append(name)
+        return moments_at(model, name, *others)
+
+    monkeypatch.setattr(recalibration, "_moments_at", noted)
+    assert aacp.recalibrate(model, IMAGES).norms == 4
+    close(statistics(model), expected)
+    assert alone == ["3", "6"]
 
 
 def test_only_the_requested_number_of_images_counts() -> None:

@@ -164,3 +164,19 @@ def test_a_lean_export_records_no_lines_of_code_and_changes_no_later_export() ->
     if hasattr(torch.fx.config, "do_not_emit_stack_traces"):
         assert lean == [None]
     assert lines_of_code() == usual != [None]
+
+
+def test_live_memory_counts_what_is_alive_once_and_no_parameters() -> None:
+    weight = torch.ones(10, 10)
+    with internals.LiveMemory([weight]) as memory:
+        first = torch.zeros(100)
+        view, second = first[10:], first + 1  # a view has the memory of its base
+        turned = weight.t()
+        assert (memory.bytes(), len(view), turned.shape) == (800, 90, (10, 10))
+        second.relu_()
+        del first
+        assert memory.bytes() == 800  # the view is left
+        del view
+        assert memory.bytes() == 400
+        del second
+        assert memory.bytes() == 0

@@ -3,8 +3,8 @@
 All images reach a batch norm before any of them passes it: it takes the statistics of its input over all images and
 then normalises by them. So a deep batch norm sees what was normalised by the exact statistics of those before it,
 however the images are split into batches. On a GPU all images are one batch, on a CPU small batches go in step. Where
-memory is too small for that, or the images are streamed, each batch norm needs a pass of its own; the result is the
-same.
+memory is too small for that, or the images are streamed, each batch norm gets a pass of its own; the result is the
+same. On a CPU that is necessary only for the first batch norms of a network, where activations are large.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import torch
 from torch import fx, nn
 
 from aacp.data.batches import Batches
-from aacp.data.examples import batch_size_of, call
+from aacp.data.examples import batch_size_of, bytes_of, call
 from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
 from aacp.errors import InvalidData, failing_as
 from aacp.estimate.synchronised_forward import SynchronisedForward
-from aacp.pytorch.internals import BatchNorm, pytree
+from aacp.pytorch.internals import BatchNorm, LiveMemory, pytree
 from aacp.pytorch.modules import evaluating, require_network
 from aacp.user.values import counted
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
 BATCH_SIZE = 128  # images per forward pass on a CPU; fewer if they are large
 LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)
+MEMORY_SHARE = 0.5  # of the free memory: what batches that wait for each other take at most
 
 
 @dataclass(frozen=True)
@@ -200,8 +201,8 @@ class _Reached(BaseException):
 
 
 def _norm_by_norm(model: nn.Module, norms: Norms, batches: Batches) -> int:
-    """One pass over all batches for each batch norm, in the order in which they are reached, as far as that one."""
-    order = _order(model, norms, next(batches.inputs()))
+    """One pass for each batch norm, in the order in which they are reached, until the rest can be done in one pass."""
+    order, live = _order(model, norms, next(batches.inputs()))
     for problem, is_there in (
         ("has a batch norm without running statistics", _has_untracked_norms(model) and len(batches) > 1),
         ("uses a batch norm several times", len(set(order)) < len(order)),
@@ -211,17 +212,40 @@ def _norm_by_norm(model: nn.Module, norms: Norms, batches: Batches) -> int:
                 "There is too little memory for one pass over all calibration images, and this network "
                 f"{problem}. Give fewer calibration images."
             )
-    for name in order:
+    alone = _count_alone(live, batches)
+    for name in order[:alone]:
         _write(_moments_at(model, name, norms, batches), name, norms[name])
-    return len(order)
+    rest = {name: norms[name] for name in order[alone:]}
+    return alone + (_in_one_pass(model, rest, batches) if rest else 0)
 
 
-def _order(model: nn.Module, norms: Norms, inputs: Any) -> list[str]:
-    """The names of the batch norms in the order in which they are reached."""
+def _order(model: nn.Module, norms: Norms, inputs: Any) -> tuple[list[str], list[int]]:
+    """The names of the batch norms in the order in which they are reached, and the bytes that are alive at each."""
     order: list[str] = []
-    with _at_inputs(norms, lambda name, _: order.append(name)):
+    live: list[int] = []
+    memory = LiveMemory((*model.parameters(), *model.buffers()))
+
+    def reach(name: str, _: torch.Tensor) -> None:
+        order.append(name)
+        live.append(memory.bytes() + bytes_of(inputs))
+
+    with memory, _at_inputs(norms, reach):
         _run(model, inputs)
-    return order
+    return order, live
+
+
+def _count_alone(live: list[int], batches: Batches) -> int:
+    """How many of the first batch norms need a pass of their own: behind them, all batches fit into memory.
+
+    Args:
+        live: the bytes that the first batch keeps at each batch norm.
+        batches: all batches.
+    """
+    if batches.device.type != "cpu":  # the memory of a GPU is tried, and here it was too small
+        return len(live)
+    room = MEMORY_SHARE * free_memory()
+    too_large = [number for number, size in enumerate(live, 1) if size * len(batches) > room]
+    return max(too_large, default=0)
 
 
 def _moments_at(model: nn.Module, name: str, norms: Mapping[str, BatchNorm], batches: Batches) -> Moments:

@@ -10,7 +10,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -251,3 +252,33 @@ class RecordedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
             numbers = [float(value) for value in args[1:] if isinstance(value, (int, float))]
             self.on_write(operator_name(func).rpartition("::")[2], args[0], numbers)
         return result
+
+
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the context lasts, keeps account of the memory of what operators return.
+
+    Args:
+        ignored: tensors whose memory does not count even if operators return views of them, such as parameters.
+    """
+
+    def __init__(self, ignored: Iterable[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._ignored = {storage_number(tensor) for tensor in ignored}
+        self._sizes: dict[StorageWeakRef, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and storage_number(tensor) not in self._ignored:
+                storage = tensor.untyped_storage()
+                self._sizes[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
+        return result
+
+    def bytes(self) -> int:
+        """The memory of all that is still alive."""
+        self._sizes = {
+            storage: size
+            for storage, size in self._sizes.items()
+            if not storage.expired()  # type: ignore[no-untyped-call]
+        }
+        return sum(self._sizes.values())
