@@ -1,0 +1,113 @@
+"""When a search is worth it: the table of docs/search.md, and the texts of aacp.pipeline.advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, median
+
+from aacp.pipeline.advice import SHORT_TRAINING
+from evidence.claims import Row, table
+from evidence.of_resnet56 import search_is_worth
+from evidence.raw import pct, raw, unsigned
+from evidence.search_pays import LOW, above_uniform, after_epochs, runs_of, tests_of
+
+PAGE = "docs/search.md"
+AT_70 = ("resnet56_70", "vgg16_70")
+
+
+@table(PAGE, "your limits and training", "use")
+def what_to_use() -> list[Row]:
+    return [
+        ("several limits at once", with_two_limits()),
+        ("MACs -70 %", with_few_macs()),
+        ("MACs -50 %, 100 epochs or more", where_uniform_widths_are_as_good()),
+        ("no training", without_training()),
+        ("10 epochs or fewer", with_short_trainings()),
+    ]
+
+
+def with_two_limits() -> str:
+    found = after_epochs("vgg16_70_90", 10)["summary"]
+    above = [100 * fmean(found[arm]["above_uniform"]) for arm in ("search", "repaired")]
+    (points,) = {f"{mean:.0f}" for mean in above}
+    words = f"a search: {points} points better than uniform widths"
+    return f"{words} with MACs -70 % and parameters -90 % (VGG16, 10 epochs)"
+
+
+def with_few_macs() -> str:
+    one, ten, hundred = (range_of_worth(epochs, rate) for epochs, rate in ((1, LOW), (10, LOW), (100, "")))
+    vgg16 = after_epochs("vgg16_70", 30)
+    searched, ranked = (unsigned(above_uniform(vgg16, arm)) for arm in ("search", "global-l1"))
+    return (
+        f"a search: {one} points after 1 epoch, {ten} after 10, {hundred} after 100. On VGG16 after 30 epochs it is "
+        f"{searched} points better than uniform widths, one global ranking by l1-norms {ranked}"
+    )
+
+
+def range_of_worth(epochs: int, rate: str) -> str:
+    """The least and the largest mean points of a plain or repaired search above uniform widths at -70 %."""
+    found = [after_epochs(case, epochs, rate)["summary"] for case in AT_70]
+    points = [100 * fmean(each[arm]["above_uniform"]) for each in found for arm in ("search", "repaired")]
+    return f"{min(points):.1f} to {max(points):.1f}"
+
+
+def where_uniform_widths_are_as_good() -> str:
+    resnet56 = search_is_worth("-50 %", "")
+    mobilenet = unsigned(above_uniform(after_epochs("mobilenet_v2_50", 10), "search"))
+    vgg16 = unsigned(above_uniform(after_epochs("vgg16_50", 30), "search"))
+    return (
+        f"`--method uniform` is as good on ResNet56 ({resnet56:.2f} points) and needs no search (`aacp prune` says so "
+        f"at its start); 300 epochs have not been measured. On MobileNetV2 it is as good after 10 epochs ({mobilenet} "
+        f"points), on VGG16 a search is {vgg16} points better after 30"
+    )
+
+
+def without_training() -> str:
+    untrained = after_epochs("resnet56_70", 0)
+    searched, uniform = (f"{pct(fmean(tests_of(untrained, arm)))} %" for arm in ("repaired", "uniform-repaired"))
+    return (
+        f"a search, repaired (`--no-training`): {searched} on ResNet56 at -70 %, where repaired uniform widths have "
+        f"{uniform}"
+    )
+
+
+def with_short_trainings() -> str:
+    one, ten = (times_ahead(epochs) for epochs in (1, 10))
+    imagenette = after_epochs("imagenette_mobilenet_v2_30", 10)["summary"]
+    plain, repaired = (100 * fmean(imagenette[arm]["above_uniform"]) for arm in ("search", "repaired"))
+    return (
+        "a search with `--reconstruction repair --importance obs` (`aacp prune` says so at its start): ahead of the "
+        f"plain search in {one} comparisons after 1 epoch and in {ten} after 10 (ResNet56 and VGG16 at -70 %); on "
+        f"MobileNetV2 at 224 px, -30 %, {repaired:.1f} points above uniform widths after 10, the plain search "
+        f"{plain:.1f}"
+    )
+
+
+def times_ahead(epochs: int) -> str:
+    """In how many pairs with the same seed the repaired search is ahead of the plain one."""
+    found = [after_epochs(case, epochs, LOW) for case in AT_70]
+    pairs = [pair for each in found for pair in zip(tests_of(each, "repaired"), tests_of(each, "search"), strict=True)]
+    return f"{sum(repaired > plain for repaired, plain in pairs)} of {len(pairs)}"
+
+
+# -- texts of the program ----------------------------------------------------------------------------------------------
+
+
+def points_of_the_repaired_search() -> Iterator[float]:
+    """How far the repaired search ended above the plain one after short trainings at their default rate, on average."""
+    for case, epochs, rate in (
+        *((network, epochs, LOW) for network in AT_70 for epochs in (1, 10)),
+        ("imagenette_mobilenet_v2_30", 10, ""),
+    ):
+        result = after_epochs(case, epochs, rate)
+        assert result["epochs"] <= SHORT_TRAINING
+        plain = {row["seed"]: row["test"] for row in runs_of(result, "search")}
+        yield 100 * fmean(row["test"] - plain[row["seed"]] for row in runs_of(result, "repaired"))
+
+
+def an_estimate_with_repair_takes() -> float:
+    """How many times as long as one without repair."""
+    ways = raw("repair_cost_estimate.json")["estimate"]
+    plain, repaired = (median(ways[way]["seconds"][5:]) for way in ("plain", "repaired"))
+    assert repaired / plain == ways["ratio"]
+    return float(ways["ratio"])

@@ -1,0 +1,63 @@
+"""docs/results.md: how well estimates of repaired networks rank structures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, stdev
+from typing import Any
+
+from evidence.claims import Claim, Origin, Row, not_measured, says, states, table
+from evidence.raw import mean, pct, raw
+
+PAGE = "docs/results.md"
+EPOCHS = (10, 30, 100)
+
+not_measured(
+    PAGE,
+    Origin.SETTING,
+    "among the best 30 % by the plain or by the repaired estimate",
+    "with a repaired estimate (obs) above 85 % end",
+)
+
+
+def ranked(epochs: int) -> Any:
+    """What repair_ranking.py found after trainings of this length."""
+    return raw(f"repair_ranking_70_{epochs}_epochs.json")
+
+
+@table(PAGE, "estimate, order of channels", "10 epochs")
+def repaired_ranking() -> list[Row]:
+    found = [ranked(epochs)["correlations"] for epochs in EPOCHS]
+    rows = []
+    for name in found[0]:
+        cells = [name if "," in name else f"{name}, l1"]
+        for row in (correlations[name] for correlations in found):
+            above = "-" if name == "plain" else f"{row['above_plain']:+.2f} ± {row['deviation_above_plain']:.2f}"
+            cells += [f"{row['spearman']:.2f} ± {row['deviation']:.2f}", above]
+        rows.append(tuple(cells))
+    return rows
+
+
+@states(PAGE)
+def trained_structures_end_close_to_each_other() -> Iterator[Claim]:
+    said = ("{} for {} epochs (they end between {} and {} %)", *2 * ("{} for {} epochs ({} to {} %)",))
+    for epochs, words in zip(EPOCHS, said, strict=True):
+        found = ranked(epochs)
+        outcomes = found["outcomes"].values()
+        yield says("{} structures among the best 30 %", len(found["structures"]))
+        yield says(words, len(outcomes), epochs, pct(min(outcomes)), pct(max(outcomes)))
+
+
+@states(PAGE)
+def structures_with_high_estimates_end_higher_after_100_epochs() -> Iterator[Claim]:
+    found = ranked(100)
+    estimates = found["estimates"]["repaired, obs"]
+    high, others = (
+        [score for index, score in found["outcomes"].items() if (estimates[int(index)] > 0.85) == is_high]
+        for is_high in (True, False)
+    )
+    words = "the {} structures with a repaired estimate (obs) above 85 % end at {} %, the other {} at {} %"
+    yield says(words, len(high), mean(high), len(others), mean(others))
+    assert fmean(high) - stdev(high) > fmean(others)
+    row = found["correlations"]["repaired, obs"]
+    yield says("is {:.1f} standard deviations", row["above_plain"] / row["deviation_above_plain"])

@@ -1,0 +1,209 @@
+"""docs/results.md, whether the search pays: ResNet56, VGG16 and MobileNetV2, with and without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from evidence.claims import Claim, Row, says, states, table
+from evidence.raw import pct, points_above, raw, spread, unsigned
+from evidence.search_pays import (
+    LOW,
+    WIDTHS,
+    above_uniform,
+    after_epochs,
+    compared_with_uniform,
+    estimates_of,
+    left,
+    runs_of,
+    tests_of,
+    unpruned,
+)
+
+PAGE = "docs/results.md"
+FULL = "10, rate 0.05"
+# Network and limits, the case in the names of results, and the end of the name for each number of epochs.
+COMPARED = (
+    ("ResNet56, MACs -70 %", "resnet56_70", {0: "", 1: LOW, 10: LOW, 100: ""}),
+    ("ResNet56, MACs -50 %", "resnet56_50", {30: ""}),
+    ("VGG16, MACs -70 %", "vgg16_70", {0: "", 1: LOW, 10: LOW, 30: "", 100: ""}),
+    ("VGG16, MACs -50 %", "vgg16_50", {30: ""}),
+    ("VGG16, MACs -70 %, parameters -90 %", "vgg16_70_90", {10: ""}),
+    ("MobileNetV2, MACs -50 %", "mobilenet_v2_50", {0: "", 10: ""}),
+    ("MobileNetV2, Imagenette, MACs -30 %", "imagenette_mobilenet_v2_30", {10: ""}),
+)
+AT_70 = ("resnet56_70", "vgg16_70")
+
+
+@table(PAGE, "points above uniform widths after", "widths")
+def what_a_search_is_worth() -> list[Row]:
+    rows = []
+    for (name, case, measured), arm in product(COMPARED, ("search", "repaired")):
+        cells = [worth(case, arm, epochs, measured) for epochs in (0, 1, 10, 30, 100)]
+        if set(cells) != {"-"}:
+            rows.append((name, WIDTHS[arm], *cells))
+    return rows
+
+
+def worth(case: str, arm: str, epochs: int, measured: dict[int, str]) -> str:
+    """A cell of the table above, with an asterisk if a short training had the full learning rate."""
+    if epochs not in measured:
+        return "-"
+    result = after_epochs(case, epochs, measured[epochs])
+    if arm not in result["summary"]:
+        return "-"
+    had_full_rate = 0 < epochs < 100 and measured[epochs] != LOW and "imagenette" not in case
+    return above_uniform(result, arm) + "*" * had_full_rate
+
+
+@table(PAGE, "ResNet56, epochs", "widths")
+def resnet56() -> list[Row]:
+    rows = []
+    for shown, epochs, rate in (("0", 0, ""), ("1", 1, LOW), ("10", 10, LOW), (FULL, 10, ""), ("100", 100, "")):
+        result = after_epochs("resnet56_70", epochs, rate)
+        rows += [(shown, *cells) for cells in compared_with_uniform(result, "params")]
+        if shown == FULL:
+            rows.append(finalists_of_resnet56(tests_of(result, "uniform")))
+    return rows
+
+
+def finalists_of_resnet56(uniform: list[float]) -> Row:
+    result = raw("search_pays_resnet56_70_10_epochs_finalists.json")
+    tests = tests_of(result, "finalists")
+    about = (left(result, "finalists", "params"), estimates_of(result, "finalists"))
+    return (FULL, "searched, best of 8 finalists", *about, spread(tests), points_above(tests, uniform))
+
+
+@table(PAGE, "VGG16, limits", "epochs")
+def vgg16() -> list[Row]:
+    rows = []
+    for limits, rates, shown, epochs, rate in (
+        ("MACs, base of Table 1", "70", "0", 0, ""),
+        ("MACs, base of Table 1", "70", "1", 1, LOW),
+        ("MACs, base of Table 1", "70", "10", 10, LOW),
+        ("MACs", "70", FULL, 10, ""),
+        ("MACs", "70", "100", 100, ""),
+        ("MACs and parameters -90 %", "70_90", FULL, 10, ""),
+    ):
+        result = after_epochs(f"vgg16_{rates}", epochs, rate)
+        for arm in ("uniform", "search", "repaired"):
+            costs = [left(result, arm, cost) for cost in ("macs", "params")]
+            cells = (WIDTHS[arm], *costs, spread(tests_of(result, arm)), above_uniform(result, arm))
+            rows.append((limits, shown, *cells))
+    return rows
+
+
+@table(PAGE, "MobileNetV2, epochs", "widths")
+def mobilenet() -> list[Row]:
+    return [
+        (shown, *cells)
+        for shown, epochs in (("0", 0), (FULL, 10))
+        for cells in compared_with_uniform(after_epochs("mobilenet_v2_50", epochs), "macs", "params")
+    ]
+
+
+@states(PAGE)
+def the_unpruned_networks_have() -> Iterator[Claim]:
+    base = pct(unpruned(*(after_epochs("resnet56_70", epochs) for epochs in (10, 100))))
+    yield says("ResNet56 {} % (`bases/resnet56`)", base)
+    yield says("VGG16 {} % (`bases/vgg16_again`)", pct(unpruned(after_epochs("vgg16_70", 100))))
+    base = pct(unpruned(after_epochs("vgg16_70", 1, LOW), after_epochs("vgg16_70", 30)))
+    yield says("that of [Table 1](#the-papers-table-1), {} %", base)
+    base = pct(unpruned(after_epochs("mobilenet_v2_50", 10)))
+    yield says("from our base of {} % (`bases/mobilenet_v2`", base)
+    yield says("Our base of MobileNetV2 ({} %) is too weak for its aims", base)
+
+
+@states(PAGE)
+def a_search_and_a_repair_without_training_are_worth() -> Iterator[Claim]:
+    found = after_epochs("resnet56_70", 0)
+    search, repair, both = (
+        unsigned(points_above(tests_of(found, arm), tests_of(found, other)))
+        for arm, other in (("search", "uniform"), ("uniform-repaired", "uniform"), ("repaired", "uniform-repaired"))
+    )
+    words = "the search is worth {} points on ResNet56 and repair more: {} for uniform widths."
+    yield says(words, search, repair)
+    yield says("Of repaired networks the searched ones are {} points better", both)
+    repaired = [row for row in found["rows"] if "repaired" in row["arm"]]
+    low, high = ([pct(end(row[key] for row in repaired), 1) for end in (min, max)] for key in ("estimate", "holdout"))
+    yield says("too low: {} to {} % where the networks have {} to {} % on the hold-out", *low, *high)
+
+
+@states(PAGE)
+def one_epoch_at_the_full_rate_harms_repaired_networks() -> Iterator[Claim]:
+    found = [after_epochs(case, epochs) for case in AT_70 for epochs in (0, 1)]
+    found += [after_epochs(case, 1, LOW) for case in AT_70]
+    tests = [pct(fmean(tests_of(each, "repaired"))) for each in found]
+    words = "on ResNet56 it has {} % before and {} % after it, on VGG16 {} and {} %. "
+    yield says(words + "At a tenth of the rate it has {} and {} % after the epoch", *tests)
+
+
+@states(PAGE)
+def a_search_is_worth_after_few_epochs() -> Iterator[Claim]:
+    ends = [
+        end(points)
+        for epochs, rate in ((1, LOW), (10, LOW), (100, ""))
+        for points in [points_of_searches([after_epochs(case, epochs, rate) for case in AT_70])]
+        for end in (min, max)
+    ]
+    words = "worth {:.1f} to {:.1f} points after 1 epoch, {:.1f} to {:.1f} after {} and {:.1f} to {:.1f} after 100"
+    yield says(words, *ends[:4], after_epochs("vgg16_70", 10, LOW)["epochs"], *ends[4:])
+
+
+def points_of_searches(results: list[dict[str, Any]]) -> list[float]:
+    """The mean points above uniform widths of both searches in each result."""
+    return [100 * fmean(each["summary"][arm]["above_uniform"]) for each in results for arm in ("search", "repaired")]
+
+
+@states(PAGE)
+def the_repaired_search_is_ahead_of_the_plain_one() -> Iterator[Claim]:
+    for case, words in (("resnet56_70", "On ResNet56 it is ahead by {} points"), ("vgg16_70", "on VGG16 by {}")):
+        results = [after_epochs(case, epochs, LOW) for epochs in (1, 10)]
+        ahead = [points_above(tests_of(each, "repaired"), tests_of(each, "search")).lstrip("+") for each in results]
+        yield says(f"{words} after 1 epoch, and by {{}} after 10", *ahead)
+
+
+@states(PAGE)
+def at_the_full_rate_the_repaired_search_is_ahead() -> Iterator[Claim]:
+    for case, epochs, words in (
+        ("resnet56_70", 100, "in all six pairs: by {} points after 100 epochs"),
+        ("resnet56_70", 10, "after 100 epochs and by {} after 10."),
+        ("vgg16_70", 10, "On VGG16 it is ahead by {} after 10 epochs"),
+        ("vgg16_70_90", 10, "and by {} with two limits"),
+    ):
+        found = after_epochs(case, epochs)
+        repaired, plain = (tests_of(found, arm) for arm in ("repaired", "search"))
+        yield says(words, unsigned(points_above(repaired, plain)))
+        assert "vgg16" in case or all(one > other for one, other in zip(repaired, plain, strict=True))
+    found = after_epochs("vgg16_70", 100)
+    yield says(
+        "and behind by {} after 100.", unsigned(points_above(tests_of(found, "search"), tests_of(found, "repaired")))
+    )
+    found = after_epochs("resnet56_70", 10)
+    gain = fmean(tests_of(found, "uniform-repaired")) - fmean(tests_of(found, "uniform"))
+    yield says("uniform widths of ResNet56 gain {} from them", pct(gain))
+
+
+@states(PAGE)
+def two_limits_at_once() -> Iterator[Claim]:
+    found = after_epochs("vgg16_70_90", 10)
+    macs, others = (100 * fmean(run["macs"] for run in runs_of(found, arm)) for arm in ("uniform", "search"))
+    more = 100 * fmean(found["summary"]["search"]["above_uniform"])
+    words = (
+        "have {:.0f} % of the MACs left, the searched ones {:.0f} %, and after 10 epochs they are {:.0f} points better"
+    )
+    yield says(words, macs, others, more)
+
+
+@states(PAGE)
+def mobilenet_loses_without_training() -> Iterator[Claim]:
+    found, trained = (after_epochs("mobilenet_v2_50", epochs) for epochs in (0, 10))
+    repaired, before = fmean(tests_of(found, "repaired")), unpruned(trained)
+    words = "has lost {} points without any training: {} % of {} %."
+    yield says(words, pct(before - repaired), pct(repaired), pct(before))
+    searched = unsigned(points_above(tests_of(found, "search"), tests_of(found, "uniform")))
+    yield says("The search alone is {} points above uniform widths without training", searched)
+    lost = [100 * (before - fmean(tests_of(trained, arm))) for arm in WIDTHS if arm in trained["summary"]]
+    yield says("{:.1f} to {:.1f} points below the unpruned network", min(lost), max(lost))

@@ -1,0 +1,89 @@
+"""docs/training.md: finalists, recipes (also those of docs/results.md), the time of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, median
+
+from evidence.claims import Claim, Origin, Row, not_measured, says, states, table
+from evidence.raw import pct, points_above, raw, unsigned
+
+PAGE = "docs/training.md"
+
+not_measured(
+    PAGE,
+    Origin.SETTING,
+    "in at least 5 % of all channels",
+    "2.5 % is enough",
+    "Without `--rungs` the rungs have 3 %, 10 % and 30 % of the epochs",
+    "`FINETUNE` (100 epochs, 0.05) has a rate of 0.015 for 30 epochs and of 0.005 for 10 or fewer",
+    "lr 0.1 cosine",
+    "lr 0.05 and 0.9 of the loss",
+    "0.5 of the loss from the teacher",
+    "the hold-out soon reaches 100 %",
+)
+
+
+@states(PAGE)
+def the_best_structures_of_a_search_are_near_to_each_other() -> Iterator[Claim]:
+    groups: set[int] = set()
+    spreads = []
+    for seed in range(3):
+        found = [each for each in raw(f"finalists_70_30_epochs/{seed}.json")["finalists"] if not each["is_uniform"]]
+        best, *others = (each["choice"]["counts"] for each in found)
+        groups |= {sum(a != b for a, b in zip(best, counts, strict=True)) for counts in others}
+        ends = [100 * each["holdout"][1] for each in found if len(each["holdout"]) == 2]
+        spreads.append(max(ends) - min(ends))
+        assert (len(others), len(ends)) == (6, 3)
+    words = "the next six differed from the best one in {} to {} of {} groups"
+    yield says(words, min(groups), max(groups), len(best))
+    yield says("trained for 10 epochs ended within {:.2f} points of each other", max(spreads))
+
+
+@states(PAGE, "docs/results.md")
+def finalists_cost_and_gain() -> Iterator[Claim]:
+    result = raw("search_pays_resnet56_70_10_epochs_finalists.json")
+    searched = raw("search_pays_resnet56_70_10_epochs.json")["summary"]["search"]["test"]
+    found = result["summary"]["finalists"]
+    yield says("{} points above the choice of the search", unsigned(points_above(found["test"], searched)))
+    yield says("for {} epochs more", found["epochs"] - result["epochs"])
+    chosen = [each["finalists"]["finalists"] for each in result["rows"]]
+    won = [max(range(len(each)), key=lambda number, each=each: each[number]["holdout"][1:]) for each in chosen]
+    assert [number == 0 for number in won] == [False, True, False]  # the choice of the search won once
+    for row, each, number in zip(result["rows"], chosen, won, strict=True):
+        assert row["counts"] == each[number]["choice"]["counts"]
+
+
+@states(PAGE)
+def mixed_images_gain() -> Iterator[Claim]:
+    means = {row["recipe"]: 100 * row["mean"] for row in raw("train_recipes.json")["rows"]}
+    gain = means["ours, patched, half distilled"] - means["ours"]
+    yield says("ends {:.1f} points higher with `FINETUNE_MIXED` than with `FINETUNE`", gain)
+
+
+@table("docs/results.md", "recipe", "test accuracy")
+def recipes() -> list[Row]:
+    found = {row["recipe"]: row for row in raw("train_recipes.json")["rows"]}
+    names = {"`finetune-mixed` (aacp)": "ours, patched, half distilled", "`finetune` (aacp, without mixing)": "ours"}
+    assert all(found[key]["n"] == 3 for key in names.values())
+    return [(name, f"{pct(found[key]['mean'])} ± {pct(found[key]['deviation'])} %") for name, key in names.items()]
+
+
+@states(PAGE, "docs/results.md")
+def mixed_images_led_by_more_with_one_seed() -> Iterator[Claim]:
+    many, once = (raw(file)["rows"] for file in ("train_recipes.json", "train_recipes_variants.json"))
+    assert all(row["n"] == 1 for row in once)
+    leads = []
+    for rows in (once, many):
+        means = {row["recipe"]: 100 * row["mean"] for row in rows}
+        leads.append(means["ours, patched, half distilled"] - means["ours"])
+    yield says("with one seed each; it led by {:.1f} points more there than with three seeds", leads[0] - leads[1])
+
+
+@states(PAGE)
+def an_epoch_takes() -> Iterator[Claim]:
+    ours, *_ = raw("train_speed_streams.json")["rows"]
+    (plain,) = (row for row in raw("train_speed.json")["rows"] if (row["network"], row["way"]) == ("resnet56", "plain"))
+    assert ours["way"] == "captured"
+    words = "takes {:.1f} s on an H200, and about {:.0f} s in a plain loop"
+    yield says(words, median(ours["seconds"]), fmean(plain["seconds"]))

@@ -1,0 +1,68 @@
+"""Reading results of benchmarks/search_pays.py and benchmarks/untrained.py."""
+
+from __future__ import annotations
+
+from statistics import fmean, stdev
+from typing import Any
+
+from evidence.claims import Row
+from evidence.raw import pct, raw, spread
+
+WIDTHS = {
+    "uniform": "uniform",
+    "uniform-repaired": "uniform, repaired",
+    "search": "searched",
+    "repaired": "searched, repaired",
+}
+LOW = "_lr_0.005"  # the default rate of 1 and of 10 epochs, at the end of the name of a result
+
+
+def after_epochs(case: str, epochs: int, rate: str = "") -> Any:
+    """The networks of search_pays.py for a network and limits, after their training or, after 0 epochs, before it."""
+    return raw(f"search_pays_{case}_{epochs}_epochs{rate}.json" if epochs else f"untrained_{case}.json")
+
+
+def tests_of(result: dict[str, Any], arm: str) -> list[float]:
+    """The test accuracies of an arm, by seed."""
+    return [float(test) for test in result["summary"][arm]["test"]]
+
+
+def runs_of(result: dict[str, Any], arm: str) -> list[dict[str, Any]]:
+    """The rows of an arm, by seed."""
+    return [run for run in result["rows"] if run["arm"] == arm]
+
+
+def unpruned(*results: dict[str, Any]) -> float:
+    """The test accuracy of the unpruned network, which is the same in all rows."""
+    (test,) = {run["unpruned"] for result in results for run in result["rows"]}
+    return float(test)
+
+
+def left(result: dict[str, Any], arm: str, cost: str) -> str:
+    """The mean share of a cost that the networks of an arm keep."""
+    return f"{pct(fmean(run[cost] for run in runs_of(result, arm)), 1)} %"
+
+
+def estimates_of(result: dict[str, Any], arm: str) -> str:
+    """The estimates of the networks of an arm, by seed."""
+    return f"{', '.join(pct(run['estimate'], 1) for run in runs_of(result, arm))} %"
+
+
+def above_uniform(result: dict[str, Any], arm: str) -> str:
+    """The points above uniform widths, paired by seed; a dash for uniform widths themselves."""
+    points = [100 * share for share in result["summary"][arm]["above_uniform"]]
+    return "-" if arm == "uniform" else f"{fmean(points):+.2f} ± {stdev(points):.2f}"
+
+
+def compared_with_uniform(result: dict[str, Any], *costs: str) -> list[Row]:
+    """Widths, shares of costs that are left, estimates and accuracies of each arm of a result."""
+    return [
+        (
+            WIDTHS[arm],
+            *(left(result, arm, cost) for cost in costs),
+            estimates_of(result, arm),
+            spread(tests_of(result, arm)),
+            above_uniform(result, arm),
+        )
+        for arm in result["summary"]
+    ]
