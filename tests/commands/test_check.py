@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,9 +103,10 @@ def test_steps_that_are_not_finished_are_named_with_their_command(
 
 @pytest.mark.slow
 def test_a_training_and_a_sweep_that_are_not_finished_are_named(tmp_path: Path) -> None:
-    aacp.fit(network(), data().train, PLAN.recipe, folder=tmp_path / "base", until=1, device="cpu")
-    out = check(tmp_path / "base")[1]
-    assert out.endswith("Not finished: the training (1 of 2 epochs). The same command as before continues.\n")
+    for name in ("base", "training"):
+        aacp.fit(network(), data().train, PLAN.recipe, folder=tmp_path / name, until=1, device="cpu")
+        out = check(tmp_path / name)[1]
+        assert out.endswith("Not finished: the training (1 of 2 epochs). The same command as before continues.\n")
 
     def stop(event: aacp.Event) -> None:
         if event.name == "search" and event.folder.endswith("macs-0.5"):
@@ -114,6 +116,23 @@ def test_a_training_and_a_sweep_that_are_not_finished_are_named(tmp_path: Path) 
         aacp.sweep(network(), data(), [{"macs": 0.3}, {"macs": 0.5}], tmp_path / "sweep", plan=PLAN, device="cpu")
     steps = json.loads(check(tmp_path / "sweep", "--json")[1])["unfinished"]
     assert [step["step"] for step in steps] == ["the sweep", "the search of macs-0.5 (0 of 10 evaluations)"]
+
+
+@pytest.mark.slow
+def test_finalists_are_not_finished_until_one_is_chosen(tmp_path: Path) -> None:
+    plan = replace(PLAN, finalists=2, rungs=(1,))
+
+    def stop(event: aacp.Event) -> None:
+        if (event.kind, event.name) == ("evaluation", "finalists"):
+            raise KeyboardInterrupt
+
+    with aacp.listen(stop), pytest.raises(KeyboardInterrupt):
+        pruned(tmp_path, plan=plan)
+    steps = json.loads(check(tmp_path, "--json")[1])["unfinished"]
+    training = "the training of trainings/finetuned (0 of 2 epochs)"
+    assert [step["step"] for step in steps] == ["the comparison of finalists", training]
+    pruned(tmp_path, plan=plan)
+    assert json.loads(check(tmp_path, "--json")[1])["unfinished"] == []
 
 
 @pytest.mark.slow

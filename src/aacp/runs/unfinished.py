@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aacp.disk.records import Record
-from aacp.runs.files import EVALUATION, EXPORT, FRONT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING, WEIGHTS
+from aacp.runs.files import EVALUATION, EXPORT, FINALISTS, FRONT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING, WEIGHTS
 from aacp.runs.folder import UNREADABLE, RunFolder
 from aacp.runs.manifest import usable_manifest
 from aacp.runs.requests import Request
@@ -47,10 +47,15 @@ def unfinished_steps(place: Path, top: Path) -> Iterator[Unfinished]:
             yield from _of_sweep(place, top)
         elif isinstance(known, dict) and "limits" in known:
             yield from _of_run(place, top, Request.from_json(known))
-        elif place.name != TRAINING and not _was_written(place, WEIGHTS):
+        elif not _is_inside_run(place) and not _was_written(place, WEIGHTS):
             yield Unfinished(f"the training{_named(place, top)}{_epochs(place, known['recipe'])}", "")
     except UNREADABLE:  # their own files are reported
         return
+
+
+def _is_inside_run(place: Path) -> bool:
+    """Whether a training belongs to a run, whose folder is at most three above: the run names its own trainings."""
+    return any((above / RUN).is_file() for above in place.parents[:3])
 
 
 def _of_sweep(place: Path, top: Path) -> Iterator[Unfinished]:
@@ -64,9 +69,7 @@ def _of_sweep(place: Path, top: Path) -> Iterator[Unfinished]:
 def _of_run(place: Path, top: Path, request: Request) -> Iterator[Unfinished]:
     """The search of a run, and its trainings."""
     if not _was_written(place, STRUCTURE):
-        scored = len(RunFolder(place).read_log(HISTORY))
-        progress = f" ({scored} of {counted(request.evaluations, 'evaluation')})" if request.max_drop is None else ""
-        yield Unfinished(f"the search{_named(place, top)}{progress}", request.command)
+        yield Unfinished(_search(place, top, request), request.command)
     for training in trainings_in(place).values():
         known = read_training(training)
         assert known is not None
@@ -77,6 +80,15 @@ def _of_run(place: Path, top: Path, request: Request) -> Iterator[Unfinished]:
             yield Unfinished(f"{what}{_named(training, top)}{progress}", known.command)
         elif known.export and not _was_written(training, EXPORT):
             yield Unfinished(f"the export{_named(training, top)}, which failed or was stopped", known.command)
+
+
+def _search(place: Path, top: Path, request: Request) -> str:
+    """A search that has no structure yet, and how far it is."""
+    if _was_written(place, FINALISTS):
+        return f"the comparison of finalists{_named(place, top)}"
+    scored = len(RunFolder(place).read_log(HISTORY))
+    progress = f" ({scored} of {counted(request.evaluations, 'evaluation')})" if request.max_drop is None else ""
+    return f"the search{_named(place, top)}{progress}"
 
 
 def _was_written(place: Path, name: str) -> bool:
