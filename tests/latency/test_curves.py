@@ -37,6 +37,15 @@ def test_least_squares_without_negative_coefficients() -> None:
     assert non_negative(design, -design.sum(axis=1)).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+def test_coefficients_scale_with_the_unit_of_the_target(unit: float) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        design = generator.random((30, 8))
+        target = design @ np.maximum(generator.normal(size=8), 0) + 0.3 * generator.normal(size=30)
+        assert non_negative(design, unit * target) / unit == pytest.approx(non_negative(design, target), abs=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_gained_by_another_coefficient_that_is_not_negative(seed: int) -> None:
     """The conditions of Karush, Kuhn and Tucker, which only the best coefficients meet, for columns that are alike."""

@@ -30,7 +30,7 @@ SMOOTH_LENGTH = 0.7  # correlation length of the smooth part, in octaves of widt
 STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the deviation of the part that depends on dividing powers of two
 STEP_LENGTH = 2.0  # correlation length of the part that depends on dividing powers of two, in octaves of width
 PLACE_DEVIATION = 0.05  # deviation of the separate factor of each place in the network
-SMALLEST_GAIN = 1e-9  # coefficients and gradients below this are rounding errors
+SMALLEST_GAIN = 1e-9  # scaled coefficients and gradients below this share of the target are rounding errors
 NOISES = (0.01, 0.03, 0.1)  # candidates for the noise of a measurement; the most likely pair of candidates is used
 
 
@@ -157,18 +157,19 @@ def non_negative(design: Values, target: Values) -> Values:
     scaled = design / scale
     gram = scaled.T @ scaled
     correlation = scaled.T @ target
+    smallest = SMALLEST_GAIN * np.linalg.norm(target)
     found = np.zeros(len(correlation))
     free = np.zeros(len(found), dtype=bool)
     for _ in range(3 * len(found)):  # rounding could free and fix the same coefficient for ever
         gradient = np.where(free, 0.0, correlation - gram @ found)
-        if gradient.max() <= SMALLEST_GAIN * np.linalg.norm(target):
+        if gradient.max() <= smallest:
             break
         free[gradient.argmax()] = True
         better = _unconstrained(gram, correlation, free)
         while (negative := free & (better <= 0)).any():
             falls = np.maximum(found[negative] - better[negative], 1e-300)
             found = found + np.min(found[negative] / falls) * (better - found)
-            free &= found > SMALLEST_GAIN
+            free &= found > smallest
             better = _unconstrained(gram, correlation, free)
         found = better
     return np.asarray(found / scale)
