@@ -218,6 +218,11 @@ def test_a_plan_that_trains_is_rejected(model: nn.Module) -> None:
         found_for(model, plan=replace(PLAN, recipe=None, mimic=3))
 
 
+def test_a_folder_that_is_not_a_path_is_named(model: nn.Module) -> None:
+    with pytest.raises(aacp.InvalidOption, match="folder is 5, which is not a path"):
+        found_for(model, folder=5)
+
+
 def test_what_is_not_a_score_or_fails_is_named(model: nn.Module) -> None:
     def failing(network: nn.Module) -> float:
         raise ValueError("no validation data")

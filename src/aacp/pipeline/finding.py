@@ -155,7 +155,7 @@ def find(
     budget = Budget.of(budget)
     plan = _without_training(plan)
     plan.check_budgets([budget])
-    earlier = known_runs(known_from, [] if folder is None else [RunFolder.of(folder)])
+    kept = [] if folder is None else [RunFolder(path_text("folder", folder))]
     if isinstance(data, Data):
         judge: Any = score
     else:
@@ -166,9 +166,8 @@ def find(
     shared = SharedEstimate(task, plan)
 
     def search() -> dict[str, Any]:
-        with (
-            TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(path_text("folder", folder)) as place
-        ):
+        earlier = known_runs(known_from, kept)  # here, because other ranks may not see these folders
+        with TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(folder) as place:
             files = RunFolder(Path(place))
             label = "" if folder is not None else type(model).__name__  # a temporary folder means nothing to users
             run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label)
