@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -69,5 +70,7 @@ def test_fabric_does_not_announce_its_choices(tmp_path: Path) -> None:
 
 
 def fabric_with_messages_to(file: Path) -> None:
+    """Make a fabric in a process that has imported Lightning already, with the level that the first import sets."""
+    logging.getLogger("lightning_fabric").setLevel(logging.INFO)
     os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), 2)
     make_fabric("bf16-mixed", "cpu")
