@@ -445,7 +445,7 @@ class Call:
             for plan in plans:
                 free = plan.at_once - sum(step in running for step in plan.steps)
                 ready = [step for step in plan.steps if step not in begun and self.may_begin(step, plan)]
-                for step in ready[:free]:
+                for step in ready[: max(0, free)]:  # other plans may have begun more of its steps than it may run
                     begun.add(step)
                     running[step] = self.start(step), time.monotonic()
             if not running:

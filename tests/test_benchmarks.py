@@ -395,6 +395,36 @@ def test_plans_run_together_if_none_of_them_measures_times(
     ]  # fmt: skip
 
 
+class Brief:
+    """A process that ends when it is looked at for the third time."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return 0 if self.looks == 3 else None
+
+
+@pytest.mark.usefixtures("_among_scripts")
+def test_a_plan_waits_for_steps_of_its_own_that_another_plan_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    log = []
+
+    def begin(_: object, step: gpu.Step) -> Brief:
+        log.append(step.name)
+        return Brief()
+
+    monkeypatch.setattr(gpu.Call, "start", begin)
+    monkeypatch.setattr(gpu.Call, "end", lambda _, step, *others: log.append(f"{step.name} ended"))
+    steps = tuple(gpu.Step(name, 1, "") for name in "abcd")
+    gpu.Call(tmp_path, tmp_path, tmp_path, 60).run([gpu.Plan(steps), gpu.Plan(steps[:2], at_once=2)])
+    assert log == ["a", "b", "a ended", "b ended", "c", "c ended", "d", "d ended"]
+
+
 MPS = """#!/bin/sh
 if [ "$1" = -d ]; then exit 3; fi
 read asked; echo "$asked" >> "$0.log"
