@@ -46,7 +46,7 @@ class Finalist(Record):
 
 @dataclass(frozen=True)
 class Finalists(Record):
-    """finalists.json: the finalists, that of the search first and the others in the order of their estimates."""
+    """finalists.json: the choice of the search, the other finalists by their estimates, and the uniform one last."""
 
     rungs: tuple[int, ...]  # the epochs of the trainings of each rung
     finalists: tuple[Finalist, ...]
@@ -60,7 +60,7 @@ class Finalists(Record):
     def members(self, rung: int) -> list[int]:
         """The positions of the finalists that a rung trains, in their order; all rungs before it must be finished.
 
-        Of equal scores the earlier finalist goes on, which has the better estimate.
+        Of equal scores the earlier finalist goes on.
 
         Args:
             rung: the rung, counted from 0; the one after the last has the winner alone.
