@@ -167,8 +167,8 @@ class TrainingRun:
             fit, data=train, recipe=recipe, holdout=holdout, teacher=task.teacher_for(self.plan), loss=task.loss,
             score=task.score, folder=self.place.path / TRAINING,
         )  # fmt: skip
-        is_trained = (self.place.path / TRAINING / WEIGHTS).exists()  # nothing is left for several processes to do
-        if self.means.processes > 1 and not is_trained:
+        has_weights = (self.place.path / TRAINING / WEIGHTS).exists()  # nothing is left for several processes to do
+        if self.means.processes > 1 and not has_weights:
             self._train_in_processes(network, training, recipe.precision)
         elif self.means.ranks is None:
             training(network, device=task.device)
