@@ -3,7 +3,10 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -79,3 +82,15 @@ def _seeded() -> None:
 @pytest.fixture(autouse=True)
 def _watched_accelerations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     plain_tests.watch(request.node, monkeypatch)
+
+
+@pytest.fixture
+def among_scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let scripts of benchmarks import each other, and forget them after: some have the names of folders of tests."""
+    folder = Path(__file__).parent.parent / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    known = set(sys.modules)
+    with mock.patch.dict(os.environ):
+        yield
+    for name in {path.stem for path in folder.glob("*.py")} - known:
+        sys.modules.pop(name, None)

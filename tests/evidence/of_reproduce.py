@@ -1,4 +1,4 @@
-"""docs/reproduce.md, docs/paper_map.md: settings of the paper; test_benchmarks.py compares the minutes with plans."""
+"""docs/reproduce.md, docs/paper_map.md: settings of the paper; test_gpu_plans.py compares the minutes with plans."""
 
 from __future__ import annotations
 

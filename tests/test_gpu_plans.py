@@ -1,0 +1,253 @@
+"""benchmarks/gpu.py: its plans, deadlines and what it keeps for the next machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from aacp.cli import main
+
+ROOT = Path(__file__).parent.parent
+
+
+class _Parsed(Exception):
+    """The options of a script were accepted."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("among_scripts")
+def test_every_command_of_a_plan_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser: argparse.ArgumentParser) -> None:
+        parse(parser)
+        raise _Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    call = gpu.Call(tmp_path / "data", tmp_path / "small", tmp_path / "state", 500)
+    names: dict[str, gpu.Step] = {}
+    for step in (step for plan in gpu.PLANS.values() for step in plan.steps):
+        assert names.setdefault(step.name, step) == step  # runs, logs and what is done are found by the name
+        python, script, *words = shlex.split(call.filled(step.command, step))
+        assert python == "python"
+        used = [word for word in words if word.startswith("benchmarks/")]
+        assert [word for word in used if not (ROOT / word).exists()] == []
+        if script == "-m":
+            if words[0] == "aacp.cli":
+                main.commands[words[1]].make_context(words[1], words[2:])
+            continue
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        with pytest.raises(_Parsed):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    tests = set((ROOT / "tests").rglob("test_*.py")) - {Path(__file__)}
+    marked = {path for path in tests if "pytest.mark.gpu" in path.read_text()}
+    folders = [ROOT / word for word in shlex.split(names["tests"].command) if word.startswith("tests/")]
+    assert {path for path in marked if not any(folder in path.parents for folder in folders)} == set()
+    assert len(marked) > 5
+
+
+APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
+UNTIL_INTERRUPTED = """
+import pathlib, sys, time
+file = pathlib.Path(sys.argv[1])
+try:
+    if not file.exists():
+        file.write_text("begun")
+        time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    file.write_text("interrupted")
+    sys.exit(130)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("among_scripts")
+def test_a_plan_is_interrupted_at_its_deadline_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    def step(name: str, code: str, *after: str, **others: object) -> gpu.Step:
+        return gpu.Step(name, 1, f"python -c {shlex.quote(code)} {tmp_path}/{name}", after, **others)
+
+    long = step("long", UNTIL_INTERRUPTED)
+    steps = (
+        step("made", APPEND, makes=f"{tmp_path}/is-there"),
+        step("first", APPEND),
+        long,
+        step("second", APPEND, "first", "made"),
+        step("fails", "raise SystemExit(3)"),
+        step("last", APPEND, "long"),
+        gpu.Step("tests", 9999, "python -c 0", resumes=False),
+    )
+    (tmp_path / "is-there").touch()
+    monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan(steps, at_once=2, is_shared=False)})
+    monkeypatch.setattr(gpu, "LEAST", 0)
+    monkeypatch.setattr(gpu.Call, "left", property(lambda call: 1e3 * (not waits_alone()) - 1e-3))
+    state = tmp_path / "state"
+
+    def waits_alone() -> bool:
+        """Whether all has ended but the step that lasts; the deadline comes then, however busy this machine is."""
+        ended = (state / "seconds").read_text() if (state / "seconds").exists() else ""
+        return "second" in ended and "fails" in ended and (tmp_path / "long").exists() and "long" not in ended
+
+    def call() -> str:
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "toy", "--state", str(state), "--out", str(tmp_path / "out")])
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        return str(ended.value)
+
+    assert call().startswith("Not done yet: long, fails, last, tests.")
+    assert (tmp_path / "long").read_text() == "interrupted"  # it was waited for
+    assert [(tmp_path / name).exists() for name in ("made", "first", "second", "last")] == [False, True, True, False]
+    assert call().startswith("Not done yet: fails, tests.")
+    assert [(tmp_path / name).read_text() for name in ("first", "second", "last")] == ["x", "x", "x"]
+    assert [line.split()[::2] for line in (state / "seconds").read_text().splitlines() if "long" in line] == [
+        ["long", "130"],
+        ["long", "0"],
+    ]
+    assert {path.stem for path in (state / "logs").iterdir()} == {"first", "long", "second", "fails", "last"}
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_plans_run_together_if_none_of_them_measures_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    def waiting(name: str, other: str) -> gpu.Step:
+        """A step that ends only if another one runs at the same time."""
+        code = "import sys, time\nfrom pathlib import Path\nhere, there = map(Path, sys.argv[1:])\nhere.touch()\n"
+        code += "while not there.exists(): time.sleep(0.01)"
+        return gpu.Step(name, 1, f"python -c {shlex.quote(code)} {tmp_path}/{name} {tmp_path}/{other}")
+
+    both = (waiting("one", "other"), waiting("other", "one"))
+    plans = {"a": gpu.Plan(both[:1]), "b": gpu.Plan(both[::-1], at_once=2), "c": gpu.Plan((waiting("c", "one"),))}
+    monkeypatch.setattr(gpu, "PLANS", plans | {"timed": gpu.Plan((), is_shared=False)})
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+
+    def call(*plans: str) -> object:
+        words = ["gpu.py", *plans, "--together", "--state", str(tmp_path / "state"), "--limit", "60"]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        return ended.value.code
+
+    assert call("a", "b+timed") == 2
+    assert "A plan that measures times needs the GPU for itself." in capsys.readouterr().err
+    assert call("a", "b+d") == 2
+    assert "Give one or more of these plans: a, b, c, timed." in capsys.readouterr().err
+    assert call("a", "b+c") == 0
+    assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines() if "begins" in line] == [
+        ["one", "begins"], ["other", "begins"], ["c", "begins"],
+    ]  # fmt: skip
+    assert sorted(line.split()[0] for line in (tmp_path / "state/seconds").read_text().splitlines()) == [
+        "c", "one", "other",
+    ]  # fmt: skip
+
+
+class Brief:
+    """A process that ends when it is looked at for the third time."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return 0 if self.looks == 3 else None
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_a_plan_waits_for_steps_of_its_own_that_another_plan_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    log = []
+
+    def begin(_: object, step: gpu.Step) -> Brief:
+        log.append(step.name)
+        return Brief()
+
+    monkeypatch.setattr(gpu.Call, "start", begin)
+    monkeypatch.setattr(gpu.Call, "end", lambda _, step, *others: log.append(f"{step.name} ended"))
+    steps = tuple(gpu.Step(name, 1, "") for name in "abcd")
+    gpu.Call(tmp_path, tmp_path, tmp_path, 60).run([gpu.Plan(steps), gpu.Plan(steps[:2], at_once=2)])
+    assert log == ["a", "b", "a ended", "b ended", "c", "c ended", "d", "d ended"]
+
+
+MPS = """#!/bin/sh
+if [ "$1" = -d ]; then exit 3; fi
+read asked; echo "$asked" >> "$0.log"
+if [ "$asked" = get_server_list ]; then echo "no daemon" >&2; exit 4; fi
+"""
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_a_plan_says_whether_mps_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text(MPS)
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with gpu.sharing(is_shared=True):
+        begun = capsys.readouterr().out
+    assert begun == "MPS: the daemon ended with 3, get_server_list ended with 4: no daemon\n"
+    assert capsys.readouterr().out == "MPS: get_server_list ended with 4: no daemon\n"
+    assert (tmp_path / f"{control.name}.log").read_text().split() == ["get_server_list", "get_server_list", "quit"]
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_another_machine_gets_results_and_the_weights_that_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    monkeypatch.setattr(gpu, "PART", 40)
+    needed = {
+        "results/table.json": "{}",
+        "done/base": "",
+        "bases/vgg16/weights.safetensors": "base" * 50,
+        "runs/table/search-0/trainings/finetuned/training/training.safetensors": "in the middle",
+        "runs/table/search-1/trainings/finetuned/evaluation.json": "{}",
+    }
+    others = {
+        "bases/vgg16/training.safetensors": "at the end",
+        "runs/table/search-1/trainings/finetuned/pruned.safetensors": "trained",
+        "runs/table/search-1/trainings/finetuned/pruned.onnx": "exported",
+        "runs/table/search-1/report.html": "drawn",
+    }
+    for name, text in (needed | others).items():
+        path = tmp_path / "state" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    gpu.pack(tmp_path / "state", tmp_path / "out")
+    assert max(path.stat().st_size for path in (tmp_path / "out").glob("weights.*")) == 40
+    there = tmp_path / "there"
+    gpu.unpack(tmp_path / "out", there)
+    assert {str(path.relative_to(there)): path.read_text() for path in there.rglob("*") if path.is_file()} == needed
+    (there / "done" / "base").write_text("newer")
+    gpu.unpack(tmp_path / "out", there)
+    assert (there / "done" / "base").read_text() == "newer"
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_the_page_on_reproduction_has_the_minutes_of_plans() -> None:
+    import gpu
+
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    found = dict(re.findall(r"`python benchmarks/gpu.py ([\w-]+)` \| (\d+) \|", page))
+    minutes = {name: -(-sum(step.seconds for step in plan.steps) // 60) for name, plan in gpu.PLANS.items()}
+    assert {name: int(said) for name, said in found.items()} == {name: minutes[name] for name in found}
+    assert set(found) == set(gpu.PLANS) - {"tests", "speed", "prune", "recipes"}
