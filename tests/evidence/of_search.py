@@ -44,12 +44,12 @@ def error_curves_are_near_to_a_search() -> Iterator[Claim]:
     runs = {run["name"]: run for run in raw("repair_resnet56_cpu.json")["product"]}
     curves, search = runs["curves"], runs["without labels"]
     assert {run["rate"] for run in runs.values()} == {0.5}
-    words = "At -50 % MACs it delivered {} % in this way, a search of {} evaluations {} %"
+    words = "At -50 % MACs `curves` delivered {} %, a search of {} evaluations {} %"
     yield says(words, pct(curves["score"]), raw("repair_resnet56_cpu.json")["evaluations"], pct(search["score"]))
     seconds = (run["stages"]["search"] for run in (curves, search))
-    yield says("its structure was found in {:.0f} s, the other in {:,.0f} s", *seconds)
+    yield says("`curves` found its structure in {:.0f} s, the search in {:,.0f} s", *seconds)
     found = [delivered("obs_more", "curves"), delivered("obs", "as it is")]
-    words = "With the importance `obs` it was {} and {} % at -50 %, {} and {} % at -70 %"
+    words = "With the importance `obs`, `curves` and a search delivered {} and {} % at -50 %, {} and {} % at -70 %"
     yield says(words, *(each[rate] for rate in (0.5, 0.7) for each in found))
 
 
