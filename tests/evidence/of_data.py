@@ -58,7 +58,6 @@ def the_names_of_imagenet_take() -> Iterator[Claim]:
     each = 1e6 * listing["megabytes"] / listing["images"]
     words = "The names of {:,} files take {:.0f} MB, {:.0f} bytes each, and are listed in {:.2f} s"
     yield says(words, listing["images"], listing["megabytes"], each, listing["seconds"])
-    yield says("{:,} files are listed in {:.2f} s ([imagenet_memory.json]", listing["images"], listing["seconds"])
 
 
 @states(PAGE)
