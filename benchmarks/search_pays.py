@@ -22,6 +22,9 @@ The table has for each arm the mean and standard deviation over the seeds of the
 of its difference to uniform widths of the same seed. Neither the search nor the rungs use test images. The rungs cost
 epochs in addition to the last training; the table states the epochs of both together.
 
+With --epochs 0 nothing is trained: the networks are scored with inherited weights and recalibrated batch norms, or
+repaired if the arm repairs. Arms of other tools, from new weights and with finalists need epochs.
+
 With a limit on latency, a table is measured first. Then the searches run one after the other, with nothing else on the
 device, because each measures its candidates end to end, as `aacp prune` always does. The uniform arm is the widest
 uniform network that meets the limit by the table, and a measurement confirms that it does.
@@ -36,7 +39,7 @@ exits with 1 until all commands are finished.
         [--lr 0.05] [--scratch-recipe NAME] [--teacher NAME --teacher-weights FILE] [--evaluations 200]
         [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER] [--label _TEXT]
     python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
-        [--runtime torch] [--runs-on cuda] [--batch 512] [--structures 48]
+        [--runtime torch] [--runs-on cuda] [--batch 512] [--step 16] [--structures 48]
     python benchmarks/search_pays.py --smoke
 """
 
@@ -93,7 +96,7 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
 
 def evaluation_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
     """The file that a command ends with: the evaluation after its last training."""
-    training = "scratch" if arm in FROM_NEW_WEIGHTS else "finetuned"
+    training = "scratch" if arm in FROM_NEW_WEIGHTS else "finetuned" if options.epochs else "untrained"
     return place_of(options, arm, seed) / "trainings" / training / "evaluation.json"
 
 
@@ -116,18 +119,22 @@ def search_options(options: argparse.Namespace, arm: str) -> list[str]:
     words = [word for cost, rate in rates.items() if rate for word in (f"--prune-{cost}", str(rate))]
     if options.latency_rate:
         words += [*deployment(options), "--runs-on", options.runs_on, "--table", str(table_of(options))]
-    words += ["--calibration", str(options.images), *ARMS[arm]]
+    words += ["--calibration", str(options.images), *step_of(options), *ARMS[arm]]
+    if not options.epochs and "--reconstruction" not in ARMS[arm]:
+        words += ["--reconstruction", "none"]
     return words + ([] if arm in OWN_LENGTH else ["--evaluations", str(options.evaluations)])
 
 
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed, from the search to the trained network."""
-    words = [*subject(options, arm, seed), "--epochs", str(epochs_of(options, arm))]
+    words = subject(options, arm, seed)
+    words += ["--epochs", str(epochs_of(options, arm))] if options.epochs else ["--no-training"]
     words += ["--lr", str(options.lr)] if options.lr and arm not in FROM_NEW_WEIGHTS else []
     if arm in SCRIPTS:
         script = str(Path(__file__).with_name(SCRIPTS[arm]))
         return [sys.executable, script, arm, *words, "--rate", str(options.rate), "--images", str(options.images)]
-    words += [*search_options(options, arm), "--train-on-holdout", "--no-export"]
+    words += [*search_options(options, arm), "--no-export"]
+    words += ["--train-on-holdout"] if options.epochs else []
     recipe = options.scratch_recipe if arm in FROM_NEW_WEIGHTS else options.recipe
     words += ["--recipe", recipe] if recipe else []
     words += ["--scratch"] if arm in FROM_NEW_WEIGHTS else []
@@ -145,7 +152,7 @@ def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[
     """
     table = table_of(options)
     words = [*AACP, "measure", options.network, *deployment(options), "--device", options.runs_on, "--out", str(table)]
-    run_once(options, table, table, [*words, "--structures", str(options.structures)])
+    run_once(options, table, table, [*words, *step_of(options), "--structures", str(options.structures)])
     for arm, seed in jobs if table.exists() else []:
         place = place_of(options, arm, seed)
         words = [*AACP, "search", *subject(options, arm, seed), *search_options(options, arm)]
@@ -156,6 +163,11 @@ def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[
 def deployment(options: argparse.Namespace) -> list[str]:
     """The options of the deployment that latency is measured in, without the device."""
     return ["--runtime", options.runtime, "--batch", str(options.batch)]
+
+
+def step_of(options: argparse.Namespace) -> list[str]:
+    """The option of the pruning step, if one is given."""
+    return ["--step", options.step] if options.step else []
 
 
 def table_of(options: argparse.Namespace) -> Path:
@@ -211,7 +223,8 @@ def delivered(structure_file: Path, evaluation_file: Path) -> shared.Row:
 
 def training_seconds(log: Path) -> float:
     """The seconds of all epochs of a training."""
-    return round(sum(json.loads(line)["seconds"] for line in log.read_text().splitlines()), 1)
+    lines = log.read_text().splitlines() if log.exists() else []  # nothing was trained
+    return round(sum(json.loads(line)["seconds"] for line in lines), 1)
 
 
 def rung_epochs(options: argparse.Namespace) -> int:
@@ -255,8 +268,9 @@ def main() -> None:
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
-    names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "finalists")
-    names += ("rungs", "epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds", "at_once")
+    names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "step")
+    names += ("finalists", "rungs", "epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds")
+    names += ("at_once",)
     given = {name: getattr(options, name) for name in names}
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
@@ -288,10 +302,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runtime", default="torch", help="runtime that latency is measured in")
     parser.add_argument("--runs-on", help="device of the runtime; by default that of --device")
     parser.add_argument("--batch", type=int, default=512, help="inputs in a timed batch")
+    parser.add_argument("--step", help="pruning step, as in aacp prune; by default its own; only for aacp prune")
     parser.add_argument("--structures", type=int, default=48, help="structures in the latency table")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
-    parser.add_argument("--epochs", type=int, default=100, help="epochs of the last training")
+    parser.add_argument("--epochs", type=int, default=100, help="epochs of the last training; 0 trains nothing")
     parser.add_argument("--recipe", help="recipe of fine-tuning for aacp prune; by default its own")
     parser.add_argument("--lr", type=float, help="highest learning rate of fine-tuning; by default that of the recipe")
     parser.add_argument("--scratch-recipe", help="recipe from new weights for aacp prune; by default its own")
@@ -309,6 +324,8 @@ def arguments() -> argparse.Namespace:
         parser.error("A teacher needs its weights. Give --teacher and --teacher-weights together.")
     if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
         parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave out the other limits, or these arms.")
+    if not options.epochs and set(options.arms) & {*SCRIPTS, *FROM_NEW_WEIGHTS, "finalists"}:
+        parser.error("Arms of other tools, from new weights and with finalists need --epochs. Leave them out.")
     if options.latency_rate and "finalists" in options.arms:
         parser.error(
             "Finalists are timed while other trainings use the device, which changes their times. Leave out "

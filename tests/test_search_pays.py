@@ -113,6 +113,26 @@ def test_search_pays_gives_each_arm_its_recipe(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+@pytest.mark.usefixtures("among_scripts")
+def test_search_pays_trains_nothing_for_0_epochs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import search_pays
+
+    monkeypatch.setattr(sys, "argv", ["search_pays.py", "--smoke", "--arms", "search", "repaired", "--epochs", "0"])
+    options = search_pays.arguments()
+    for arm, reconstruction in (("search", "none"), ("repaired", "repair")):
+        words = search_pays.command(options, arm, 0)[4:]
+        found = main.commands["prune"].make_context("prune", words).params
+        assert not found["training"]
+        assert found["reconstruction"] == reconstruction
+        assert search_pays.evaluation_of(options, arm, 0).parent.name == "untrained"
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--arms", "scratch"])
+    with pytest.raises(SystemExit):
+        search_pays.arguments()
+    assert "need --epochs" in capsys.readouterr().err
+
+
 def _widest_ranked(network: torch.nn.Module, rate: float) -> tuple[int, ...]:
     """Of all thresholds on the l1-norms relative to the mean of their group, the counts with most MACs in the limit."""
     graph = aacp.trace(network.eval(), torch.zeros(1, 1, 8, 8))
