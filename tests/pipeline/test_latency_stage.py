@@ -127,6 +127,17 @@ def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_li
     assert json.loads((tmp_path / "latency.json").read_text())["scale"] == pytest.approx(1.01 * 1.3)
 
 
+def test_a_method_that_proposes_one_structure_says_that_one_follows(
+    model, data, tmp_path: Path, truth, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth["factor"] = 1.3
+    with show_progress():
+        found(model, data, {"latency": 0.4}, tmp_path, replace(PLAN, method="uniform", evaluations=None))
+    assert (
+        "correct the latency table, and a search of 1 evaluation follows.\n1/1 evaluations" in capsys.readouterr().err
+    )
+
+
 def test_a_table_that_is_right_is_left_alone(model, data, tmp_path: Path, truth) -> None:
     truth["factor"] = 0.97
     found(model, data, {"latency": 0.4}, tmp_path)

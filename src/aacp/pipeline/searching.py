@@ -229,17 +229,13 @@ class Search:
                 break
             corrected = latest._correct_table(limit, checks)
             corrected.save(self.folder.path / TABLE)
-            evaluations = max(MIN_EVALUATIONS, self.plan.search_length // 4)
+            shorter = replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4))
             report_progress(
                 "No candidate was measured to meet the limit on latency. These measurements correct the latency "
-                f"table, and a search of {counted(evaluations, 'evaluation')} follows."
+                f"table, and a search of {counted(shorter.expected_evaluations, 'evaluation')} follows."
             )
-            latest = replace(
-                self,
-                table=corrected,
-                plan=replace(self.plan, evaluations=evaluations),
-                known=History.merged([self.known, *histories]),
-            )
+            known = History.merged([self.known, *histories])
+            latest = replace(self, table=corrected, plan=shorter, known=known)
             try:
                 latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search()
