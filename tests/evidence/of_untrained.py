@@ -26,7 +26,8 @@ SEARCHES = {
     "mimicked": "{} evaluations, no labels; `--mimic 1000`",
 }
 WITHOUT_LABELS = ("without labels", "mimicked")
-MOBILENET = {part: f"repair_mobilenet_{part}.json" for part in ("30", "200", "mimic_30", "20", "mimic_20")}
+PARTS = ("50", "50_searched", "30", "200", "mimic_30", "20", "mimic_20")
+MOBILENET = {part: f"repair_mobilenet_{part}.json" for part in PARTS}
 OF_THE_AUTHORS = {  # names of rows of released_structures.json
     "uniform, without streams": "uniform",
     "the authors'": "the authors' structure",
@@ -128,7 +129,7 @@ def mobilenet_is_scored_on_test_pictures() -> Iterator[Claim]:
 
 @table(PAGE, "MACs", "found by")
 def mobilenet_beside_baselines() -> list[Row]:
-    """What users have otherwise, and runs of the product with 200 evaluations; all channels in the order of l1."""
+    """What users have otherwise, and runs of the product; all channels in the order of l1."""
     parts = {part: raw(file)["rows"] for part, file in MOBILENET.items()}
     for part in ("mimic_30", "mimic_20"):  # their first rows repeat those of 30 and 20
         parts[part] = [row for row in parts[part] if "steps" in row["widths"]]
@@ -147,6 +148,32 @@ def mimicry_of_mobilenet_takes() -> Iterator[Claim]:
     longest = [raw(MOBILENET[part])["rows"][-1] for part in ("mimic_30", "mimic_20")]
     (steps,) = {int(row["plan"]["mimic"]) for row in longest}
     yield says("A command with {:,} steps took up to {:.0f} s", steps, max(row["seconds"] for row in longest))
+
+
+@states(PAGE)
+def half_of_mobilenet_is_too_little_without_training() -> Iterator[Claim]:
+    result = raw(MOBILENET["50"])
+    repaired = [row for row in result["rows"] if row["importance"] == "l1" and row["treatment"] == "repaired"]
+    uniform = next(row for row in repaired if row["widths"] == "uniform")
+    words = "repaired uniform widths have {} of {} %"
+    yield says(words, pct(uniform["score"], 1), pct(result["unpruned"]["score"], 1))
+    searched = raw(MOBILENET["50_searched"])
+    (found,) = searched["rows"]
+    assert "--evaluations 20 " in searched["command"]
+    yield says("is worse than uniform widths: {} %", pct(found["score"], 1))
+    estimate, recovery = (raw(f"repair_mobilenet_50_searched/{name}.json") for name in ("structure", "recovery"))
+    assert found["structure"] == estimate["counts"]
+    words = "at a likeness of {:.2f}, which repair then raised to {:.2f}"
+    yield says(words, estimate["score"], recovery["steps"][-1]["holdout"])
+    (few,) = images_used(recovery["notes"])
+    yield says("its repair used {} of the {:,} pictures", few, searched["pictures"]["fit"])
+    used = [number for row in repaired for number in images_used(row["notes"])]
+    yield says("that of the other rows {} to {}.", min(used), max(used))
+
+
+def images_used(notes: list[str]) -> list[int]:
+    """How many images a repair used that had too little memory for all."""
+    return [int(number) for number in re.findall(r"images: (\d+) of them were used", " ".join(notes))]
 
 
 @table(PAGE, "network and task", "unpruned")
