@@ -37,6 +37,14 @@ def printed_by_the_demo() -> list[str]:
     return found[1].splitlines()
 
 
+def test_the_lines_that_are_shown_are_those_that_the_demo_printed() -> None:
+    """The raw output has the command, the versions and the hardware first, and the names of files that README omits."""
+    printed = (ROOT / "benchmarks" / "results" / "demo.txt").read_text()
+    result = printed.partition("one to three minutes\n\n")[2].splitlines()
+    names = ("network: ", "ONNX: ", "report: ")
+    assert printed_by_the_demo() == [line for line in result[:-1] if not line.startswith(names)]
+
+
 def forms(lines: list[str]) -> list[str]:
     """Lines without their numbers, and lists of any length as the same text."""
     return [re.sub(r"#(, #)+", "#", NUMBER.sub("#", line)) for line in lines]
