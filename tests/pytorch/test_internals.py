@@ -179,4 +179,5 @@ def test_live_memory_counts_what_is_alive_once_and_no_parameters() -> None:
         del view
         assert memory.bytes() == 400
         del second
+        assert torch.eye(3).to_sparse().is_sparse
         assert memory.bytes() == 0

@@ -269,7 +269,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in pytree.tree_leaves(result):
-            if isinstance(tensor, torch.Tensor) and storage_number(tensor) not in self._ignored:
+            has_storage = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided  # a sparse one has none
+            if has_storage and storage_number(tensor) not in self._ignored:
                 storage = tensor.untyped_storage()
                 self._sizes[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
         return result
