@@ -31,6 +31,7 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
+from evidence import of_training_speed
 from train.small_data import same, small_images, weights
 from written_kernels import WrittenConvolutions as Written
 from written_kernels import convolution, in_order, wide_network
@@ -313,3 +314,7 @@ def test_captured_steps_with_fast_convolutions_learn_what_they_learn_without(
         assert calls.forward == is_fast * 2 * (WARM_UP_STEPS + 2)
         found.append([epoch.loss for epoch in epochs])
     assert found[0] == pytest.approx(found[1], rel=0.05)
+
+
+def test_the_page_of_results_states_the_bounds_of_the_kernels() -> None:
+    assert (of_training_speed.NARROW, of_training_speed.LARGEST) == (convolutions.NARROW, convolutions.LARGEST)
