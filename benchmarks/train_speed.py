@@ -1,9 +1,11 @@
 """Claim: on an H200, an epoch of fine-tuning takes at most 1.2 s for ResNet56 at -50 %, and at most 1.5 s for VGG16.
 
-50,000 CIFAR-10 images, batch 128, distillation from the unpruned network. The captured update is compared with a plain
-loop in bf16 with the same data on the GPU. Each is timed for some epochs (--epochs) after a warm-up.
+50,000 CIFAR-10 images, batches of 128 or of --batch, distillation from the unpruned network. The captured update is
+compared with a plain loop in bf16 with the same data on the GPU. Each is timed for some epochs (--epochs) after a
+warm-up.
 
-python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...] [--smoke]
+python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...]
+                                 [--batch 128 256 ...] [--smoke]
 python benchmarks/train_speed.py ... --epochs 0      lists the slowest kernels instead
 """
 
@@ -15,6 +17,7 @@ import json
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -174,35 +177,33 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="public ResNet56 checkpoint; speed does not depend on it")
     parser.add_argument("--network", nargs="+", default=["resnet56", "vgg16"])
     parser.add_argument("--way", nargs="+", default=["captured", "plain"], choices=WAYS)
+    parser.add_argument("--batch", nargs="+", type=int, default=[128], help="images in a step")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "train_speed.json")
     parser.add_argument("--smoke", action="store_true", help="a short test of about a minute on a CPU with the digits")
     options = parser.parse_args()
-    recipe, networks = replace(FINETUNE, batch_size=128), options.network
     images = load_data("digits" if options.smoke else f"cifar10:{options.data}", holdout=0.0).train
-    if options.smoke:
-        networks = ["digits_resnet"]
     known = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    for network in networks:
-        for way in options.way:
-            weights = options.weights if network == "resnet56" else None
-            teacher, student, description = pair(network, weights)
-            print(f"{description}: {way}", flush=True)
-            try:
-                seconds = seconds_of(way, student, teacher, images, recipe, options.epochs)
-            except Exception as error:  # the other ways are still measured
-                print(f"    failed: {type(error).__name__}: {error}", flush=True)
-                continue
-            if not seconds:
-                continue
-            speed = len(images) // recipe.batch_size * recipe.batch_size / (sum(seconds) / len(seconds))
-            row = {"network": network, "way": way, "description": description, "batch": recipe.batch_size}
-            row |= {"images": len(images), "seconds": [round(s, 4) for s in seconds], "images per second": round(speed)}
-            print(f"    seconds per epoch {row['seconds']}, {row['images per second']:,} images/s", flush=True)
-            known = [old for old in known if (old["network"], old["way"]) != (network, way)] + [
-                {**row, **circumstances()}
-            ]
-            options.out.write_text(json.dumps({"rows": known}, indent=1) + "\n")
+    networks = ["digits_resnet"] if options.smoke else options.network
+    for network, batch, way in product(networks, options.batch, options.way):
+        recipe = replace(FINETUNE, batch_size=batch)
+        weights = options.weights if network == "resnet56" else None
+        teacher, student, description = pair(network, weights)
+        print(f"{description}, batch {batch}: {way}", flush=True)
+        try:
+            seconds = seconds_of(way, student, teacher, images, recipe, options.epochs)
+        except Exception as error:  # the other ways are still measured
+            print(f"    failed: {type(error).__name__}: {error}", flush=True)
+            continue
+        if not seconds:
+            continue
+        speed = len(images) // batch * batch / (sum(seconds) / len(seconds))
+        row = {"network": network, "way": way, "description": description, "batch": batch}
+        row |= {"images": len(images), "seconds": [round(s, 4) for s in seconds], "images per second": round(speed)}
+        print(f"    seconds per epoch {row['seconds']}, {row['images per second']:,} images/s", flush=True)
+        known = [old for old in known if any(old[key] != row[key] for key in ("network", "way", "batch"))]
+        known.append({**row, **circumstances()})
+        options.out.write_text(json.dumps({"rows": known}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
