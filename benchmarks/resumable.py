@@ -37,6 +37,18 @@ def add_options(
     parser.add_argument("--out", type=Path)
 
 
+def add_teacher(parser: argparse.ArgumentParser) -> None:
+    """Add the options of another teacher than the unpruned network; `aacp` rejects one without the other."""
+    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; only for aacp itself")
+    parser.add_argument("--teacher-weights", help="weights of the teacher")
+
+
+def teacher_of(options: argparse.Namespace) -> list[str]:
+    """The words that name the teacher in a command, if one is given."""
+    given = {"--teacher": options.teacher, "--teacher-weights": options.teacher_weights}
+    return [word for name, value in given.items() if value for word in (name, value)]
+
+
 def parsed(parser: argparse.ArgumentParser, **smallest: object) -> argparse.Namespace:
     """The options of the command line; a smoke run has other defaults, and options that are given keep their values."""
     options = parser.parse_args()

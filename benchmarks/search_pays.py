@@ -55,7 +55,19 @@ from statistics import mean
 import repair_treatments as shared
 from aacp.latency.energy import find_counters
 from aacp.runs.finalists import Finalists, rung_sizes
-from resumable import AACP, add_options, add_to, is_late, parsed, run_once, seconds_of, set_deadline, spread
+from resumable import (
+    AACP,
+    add_options,
+    add_teacher,
+    add_to,
+    is_late,
+    parsed,
+    run_once,
+    seconds_of,
+    set_deadline,
+    spread,
+    teacher_of,
+)
 
 UNIFORM = ["--method", "uniform"]
 REPAIRED = ["--reconstruction", "repair", "--importance", "obs"]
@@ -138,7 +150,7 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     recipe = options.scratch_recipe if arm in FROM_NEW_WEIGHTS else options.recipe
     words += ["--recipe", recipe] if recipe else []
     words += ["--scratch"] if arm in FROM_NEW_WEIGHTS else []
-    words += ["--teacher", options.teacher, "--teacher-weights", options.teacher_weights] if options.teacher else []
+    words += teacher_of(options)
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
     return [*AACP, "prune", *words]
@@ -310,8 +322,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", help="recipe of fine-tuning for aacp prune; by default its own")
     parser.add_argument("--lr", type=float, help="highest learning rate of fine-tuning; by default that of the recipe")
     parser.add_argument("--scratch-recipe", help="recipe from new weights for aacp prune; by default its own")
-    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; only for aacp prune")
-    parser.add_argument("--teacher-weights", help="weights of the teacher")
+    add_teacher(parser)
     parser.add_argument("--evaluations", type=int, default=200, help="structures that each search evaluates")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--label", default="", help="end of the name of the result file")
@@ -320,8 +331,6 @@ def arguments() -> argparse.Namespace:
         parser.error(
             f"{', '.join(SCRIPTS)} have the default recipe and teacher. Leave out --recipe and --teacher, or the arms."
         )
-    if bool(options.teacher) != bool(options.teacher_weights):
-        parser.error("A teacher needs its weights. Give --teacher and --teacher-weights together.")
     if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
         parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave out the other limits, or these arms.")
     if not options.epochs and set(options.arms) & {*SCRIPTS, *FROM_NEW_WEIGHTS, "finalists"}:

@@ -4,11 +4,13 @@ A network with uniform widths within a limit on MACs is fine-tuned from inherite
 ones, with every given recipe, highest learning rate and number of epochs, on the training images without the hold-out.
 The table has the accuracy on the hold-out. The weights must be those of a network that was not trained on the hold-out
 either. Test images are not used, because defaults are chosen by this table. The same command resumes an interrupted
-benchmark; it exits with 1 until all trainings are finished.
+benchmark; it exits with 1 until all trainings are finished. Networks are distilled from the unpruned one or, with
+--teacher, from another one.
 
     python benchmarks/short_trainings.py --network resnet56 --weights FILE --data FOLDER [--rate 0.7]
         [--starts plain repaired] [--epochs 1 3 10] [--lr 0.05 0.016 0.005] [--recipe finetune finetune-mixed]
-        [--seeds 0 1 2] [--at-once 9] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+        [--teacher NAME --teacher-weights FILE] [--seeds 0 1 2] [--at-once 9] [--limit 500] [--runs FOLDER]
+        [--device cuda] [--out FOLDER] [--label _TEXT]
     python benchmarks/short_trainings.py --smoke
 """
 
@@ -23,7 +25,7 @@ from itertools import product
 from pathlib import Path
 
 import repair_treatments as shared
-from resumable import AACP, add_options, parsed, run_once, set_deadline, spread
+from resumable import AACP, add_options, add_teacher, parsed, run_once, set_deadline, spread, teacher_of
 from search_pays import REPAIRED, UNIFORM
 
 STARTS = {"plain": [], "repaired": REPAIRED}
@@ -46,7 +48,7 @@ def train(options: argparse.Namespace, job: Job) -> None:
     if not place.exists():  # a folder of its own, because only one command at a time may write to a run folder
         shutil.copytree(options.runs / start, place)
     words = [str(place), "--recipe", recipe, "--epochs", str(epochs)]
-    words += ["--lr", str(lr), "--seed", str(seed), "--no-export", "--device", options.device]
+    words += ["--lr", str(lr), "--seed", str(seed), "--no-export", "--device", options.device, *teacher_of(options)]
     file = evaluation_of(options, job)
     run_once(options, place, file, [*AACP, "finetune", *words])
 
@@ -100,9 +102,10 @@ def main() -> None:
         list(pool.map(lambda job: train(options, job), jobs))
     rows = [row for job in jobs if (row := outcome(options, job)) is not None]
     show(options, rows)
-    names = ("network", "rate", "starts", "epochs", "lr", "recipe", "seeds", "images", "at_once")
+    names = ("network", "rate", "starts", "epochs", "lr", "recipe", "teacher", "seeds", "images", "at_once")
     given = {name: getattr(options, name) for name in names}
-    case = "smoke" if options.smoke else f"{options.network.replace(':', '_')}_{100 * options.rate:.0f}"
+    case = f"{options.network.replace(':', '_')}_{100 * options.rate:.0f}{options.label}"
+    case = "smoke" if options.smoke else case
     shared.write(options.out, f"short_trainings_{case}", shared.circumstances(options.device) | given | {"rows": rows})
     print(f"{len(rows)} of {len(jobs)} trainings are finished", flush=True)
     sys.exit(len(rows) < len(jobs) or len(ready) < len(options.starts))
@@ -117,7 +120,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", nargs="+", type=int, default=[1, 3, 10])
     parser.add_argument("--lr", nargs="+", type=float, default=[0.05, 0.016, 0.005], help="highest learning rates")
     parser.add_argument("--recipe", nargs="+", default=["finetune", "finetune-mixed"])
+    add_teacher(parser)
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
+    parser.add_argument("--label", default="", help="end of the name of the result file")
     smallest = {"epochs": [1], "lr": [0.05], "recipe": ["digits-finetune"], "images": 64, "starts": ["plain"]}
     return parsed(parser, **smallest, rate=0.5, seeds=[0, 1], at_once=2)
 

@@ -1,13 +1,28 @@
-"""Recipes that may be stronger than finetune-mixed if there are many epochs; short_trainings.py compares them.
+"""Recipes that may be stronger than finetune-mixed, and a teacher that is stronger than the unpruned network.
 
-python benchmarks/short_trainings.py ... --recipe finetune-mixed strong_recipes:DECAYED strong_recipes:AVERAGED
+short_trainings.py compares them; the plans rates, taught and bases of gpu.py have the commands:
+
+    python benchmarks/short_trainings.py ... --recipe finetune-mixed strong_recipes:PATIENT
+        --teacher strong_recipes:wide_resnet --teacher-weights FILE
+    aacp train strong_recipes:wide_resnet --data cifar10:FOLDER --recipe strong_recipes:TEACHER
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from aacp.train.recipe import FINETUNE_MIXED
+from torch import nn
 
+from aacp.train.recipe import BASE, FINETUNE_MIXED
+from aacp.zoo.networks import ResNet
+
+TEACHER = replace(BASE, mixing=1.0, mixture="patches")
+PATIENT = replace(FINETUNE_MIXED, distillation=0.9)  # for a teacher that is better than the labels
+BLENDED = replace(PATIENT, mixture="blends")
 DECAYED = replace(FINETUNE_MIXED, weight_decay=5e-3)  # the weight decay of CORING
 AVERAGED = replace(FINETUNE_MIXED, average=0.999)
+
+
+def wide_resnet() -> nn.Module:
+    """ResNet20 for CIFAR-10 with four times its widths: 4.3 M parameters."""
+    return ResNet(blocks=3, widths=(64, 128, 256))
