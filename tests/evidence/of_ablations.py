@@ -122,19 +122,3 @@ def vgg16_and_resnet110() -> list[Row]:
             removed = [f"{100 * (after[cost] / before[cost] - 1):.1f} %" for cost in ("macs", "params")]
             rows.append((name, *removed, f"{pct(before['test'])} %", f"{pct(after['test'])} %"))
     return rows
-
-
-@table(PAGE, "network, CIFAR-10", "published")
-def beside_published() -> list[Row]:
-    """Published accuracies and the aims are typed in; ours are computed."""
-    runs = raw("prune_cifar10_finetune_mixed.json")["rows"]
-    resnet56 = [run["after"]["test"] for run in runs if run["method"] == "default"]
-    vgg16 = tests_of(raw("search_pays_vgg16_70_100_epochs.json"), "search")
-    resnet110 = raw("prune_resnet110/65/evaluation.json")["after"]["test"]
-    return [
-        ("VGG16", "94.20 % at -67 % (CORING)", "94.3 % at -70 %", spread(vgg16)),
-        ("ResNet110", "94.34 % at -63 % (LRF)", "94.4 % at -65 %", f"{pct(resnet110)} %, one seed"),
-        ("ResNet56", "94.22 % at -47 % (CORING)", "94.3 % at -50 %", spread(resnet56)),
-        ("VGG16", "94.42 % at -58 % (CORING)", "94.5 % at -60 %", "not run"),
-        ("MobileNetV2", "94.81 % at -42 %, 94.44 % at -60 % (CORING)", "94.9 and 94.5 %", "not run"),
-    ]

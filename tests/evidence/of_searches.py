@@ -29,6 +29,7 @@ COMPARED = (
     ("ResNet56, MACs -70 %", "resnet56_70", {0: "", 1: LOW, 10: LOW, 100: ""}),
     ("ResNet56, MACs -50 %", "resnet56_50", {30: ""}),
     ("VGG16, MACs -70 %", "vgg16_70", {0: "", 1: LOW, 10: LOW, 30: "", 100: ""}),
+    ("VGG16, MACs -60 %", "vgg16_60", {100: ""}),
     ("VGG16, MACs -50 %", "vgg16_50", {30: ""}),
     ("VGG16, MACs -70 %, parameters -90 %", "vgg16_70_90", {10: ""}),
     ("MobileNetV2, MACs -50 %", "mobilenet_v2_50", {0: "", 10: ""}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -66,3 +68,8 @@ def compared_with_uniform(result: dict[str, Any], *costs: str) -> list[Row]:
         )
         for arm in result["summary"]
     ]
+
+
+def highest_rate(log: Path) -> float:
+    """The highest learning rate of a training."""
+    return max(json.loads(line)["lr"] for line in log.read_text().splitlines())
