@@ -11,11 +11,10 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
         [--from FOLDER] [--out FOLDER] [--together]
 
---data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. If it has the base
-vgg16.safetensors, none is trained. For the plan imagenette it also has what imagenette.py writes: the folder imagenette
-and the weights imagenette.safetensors. Plans run in the order in which they are given, or all at once with --together;
-ONE+OTHER is a plan with the steps of both. The commands of a plan that measures times have the GPU to themselves; those
-of other plans share it under MPS.
+--data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
+it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
+order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. The commands
+of a plan that measures times have the GPU to themselves; those of other plans share it under MPS.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BASES = "benchmarks/results/bases/{}/weights.safetensors"
+BASES = {"vgg16": "vgg16_half"}  # folders of bases that have another name than their network
 FOUND = "benchmarks/results/search_pays_{}_10_epochs.json"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
@@ -46,7 +45,7 @@ LEAST = 30  # a step that resumes begins only if more seconds than this are left
 
 @dataclass(frozen=True)
 class Step:
-    """A command; {data}, {small}, {state}, {out}, {runs}, {vgg16} and {limit} are filled in when it begins.
+    """A command; {data}, {small}, {state}, {out}, {runs} and {limit} are filled in when it begins.
 
     Args:
         name: its name in the plan.
@@ -80,6 +79,11 @@ class Plan:
     is_shared: bool = True
 
 
+def base(network: str) -> str:
+    """The weights in the repository that the benchmarks of a network start from."""
+    return f"benchmarks/results/bases/{BASES.get(network, network)}/weights.safetensors"
+
+
 ARMS = "--arms uniform search repaired"
 CIFAR10 = "cifar10:{data}"
 IMAGENETTE = "imagefolder:{small}/imagenette"
@@ -90,13 +94,12 @@ FULL_RATE = "--lr 0.05"
 
 
 def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
-    """A step of search_pays.py, from the base of a network in the repository or, for VGG16, from the step `base`."""
-    weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (BASES.format(network), ())
+    """A step of search_pays.py, from the base of a network."""
     command = (
-        f"python benchmarks/search_pays.py --network {network} --weights {weights} --data {{data}} {options} "
+        f"python benchmarks/search_pays.py --network {network} --weights {base(network)} --data {{data}} {options} "
         f"--at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
     )
-    return Step(name, seconds, command, after)
+    return Step(name, seconds, command)
 
 
 def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
@@ -131,16 +134,37 @@ def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (),
     return Step(name, 90, command, after, resumes=False)
 
 
+def trained(name: str, network: str, seconds: int, recipe: str) -> tuple[Step, Step]:
+    """Two steps: a base is trained, then its weights are kept in half precision."""
+    folder = f"{{state}}/bases/{name}"
+    command = (
+        f"python -m aacp.cli train {network} --data {CIFAR10} --recipe {recipe} --epochs 100 --seed 0 --device cuda "
+        f"--run {folder}"
+    )
+    smaller = f"python benchmarks/half_precision.py {folder}/weights.safetensors {folder}/half.safetensors"
+    return Step(name, seconds, command), Step(f"{name}-half", 10, smaller, (name,), resumes=False)
+
+
+def compared(name: str, network: str, rate: float, seconds: int, options: str) -> Step:
+    """A step of short_trainings.py: repaired uniform widths, one seed."""
+    command = (
+        f"python benchmarks/short_trainings.py --network {network} --weights {base(network)} --data {{data}} "
+        f"--rate {rate} --starts repaired --seeds 0 --at-once 9 --limit {{limit}} --runs {{runs}} --out {{out}} "
+        f"--device cuda {options}"
+    )
+    return Step(name, seconds, command)
+
+
 def timing(name: str, seconds: int, command: str) -> Step:
     """A step that measures times, and begins anew if it is interrupted."""
     return Step(name, seconds, command, resumes=False)
 
 
-BASE = Step(
-    "base", 200, makes="{vgg16}", command="python -m aacp.cli train vgg16 --data cifar10:{data} --recipe base "
-    "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
-)  # fmt: skip
-RESNET110 = BASES.format("resnet110")
+UNTAUGHT = "--epochs 30 --lr 0.05 --label _untaught"
+TAUGHT = (
+    "--epochs 30 --lr 0.05 --label _taught --teacher strong_recipes:wide_resnet "
+    f"--teacher-weights {base('wide_resnet')}"
+)
 VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {FULL_RATE}")
 # The default rate of 1 and of 10 epochs, which has to be in the name of the result beside that of the full rate.
 LOW_RATE = "--lr 0.005 --label _lr_0.005"
@@ -169,18 +193,16 @@ PLANS = {
     ),
     "table1": Plan(
         (
-            BASE,
             table_1("vgg16", 0.5, epoch=0.5, estimate=0.018),
             table_1("vgg16", 0.7, epoch=0.5, estimate=0.018),
-            table_1("resnet56", 0.5, epoch=1.0, estimate=0.022),
+            table_1("resnet56", 0.5, epoch=0.7, estimate=0.022),
         )
     ),
     "fig6": Plan(
         (
-            BASE,
             Step(
-                "fig6", 1200, "python benchmarks/fig6.py --weights {vgg16} --data {data} --epochs 10 "
-                f"{FULL_RATE} --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda", ("base",),
+                "fig6", 1200, f"python benchmarks/fig6.py --weights {base('vgg16')} --data {{data}} --epochs 10 "
+                f"{FULL_RATE} --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda",
             ),
         )
     ),
@@ -232,7 +254,6 @@ PLANS = {
     ),
     "paper": Plan(  # the search and the recipes of the paper, with all their epochs
         (
-            BASE,
             pays(
                 "vgg16-paper", 1300, "vgg16", "--arms released released-scratch --rate 0.5 --epochs 160 "
                 "--recipe cifar10-finetune --scratch-recipe cifar10-scratch --label _paper", 6,
@@ -245,13 +266,12 @@ PLANS = {
     ),
     "table1-rest": Plan(
         (
-            table_1("resnet110", 0.4, epoch=2.0, estimate=0.044),
-            table_1("resnet110", 0.65, epoch=2.0, estimate=0.044),
+            table_1("resnet110", 0.4, epoch=1.4, estimate=0.044),
+            table_1("resnet110", 0.65, epoch=1.4, estimate=0.044),
         )
     ),
     "latency-limit": Plan(
         (
-            BASE,
             pays("vgg16-latency", 600, "vgg16", f"{LATENCY} --batch 512"),
             pays("resnet56-latency", 700, "resnet56", f"{LATENCY} --batch 2048"),
             pays("mobilenet-latency", 700, "mobilenet_v2", f"{LATENCY} --batch 2048"),
@@ -259,7 +279,6 @@ PLANS = {
     ),
     "two-limits": Plan(
         (
-            BASE,
             pays("vgg16-70-90", 520, "vgg16", f"{ARMS} --rate 0.7 --params-rate 0.9 --epochs 100"),
             pays("resnet56-70-70", 230, "resnet56", f"{ARMS} --rate 0.7 --params-rate 0.7 --epochs 10"),
             pays("mobilenet-50-60", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
@@ -267,7 +286,6 @@ PLANS = {
     ),
     "few-epochs": Plan(
         (
-            BASE,
             pays("resnet56-10-low", 230, "resnet56", f"{ARMS} --rate 0.7 --epochs 10 {LOW_RATE}"),
             pays("vgg16-10-low", 110, "vgg16", f"{ARMS} --rate 0.7 --epochs 10 {LOW_RATE}"),
             pays("resnet56-1-low", 100, "resnet56", f"{ARMS} --rate 0.7 --epochs 1 {LOW_RATE}"),
@@ -276,57 +294,62 @@ PLANS = {
     ),
     "epochs-0": Plan(
         (
-            BASE,
             VGG16_1,
-            untrained("resnet56-0", BASES.format("resnet56"), FOUND.format("resnet56_70")),
-            untrained("mobilenet-0", BASES.format("mobilenet_v2"), FOUND.format("mobilenet_v2_50")),
-            untrained("vgg16-0", "{vgg16}", "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
+            untrained("resnet56-0", base("resnet56"), FOUND.format("resnet56_70")),
+            untrained("mobilenet-0", base("mobilenet_v2"), FOUND.format("mobilenet_v2_50")),
+            untrained("vgg16-0", base("vgg16"), "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
         ),
         at_once=3,
     ),
-    "record-resnet56": Plan(  # with a stronger teacher
+    "bases": Plan(  # those that the repository keeps; the plan is needed only to make other ones
         (
-            Step(
-                "teacher", 200, makes="{state}/bases/teacher/weights.safetensors",
-                command=f"python -m aacp.cli train resnet110 --weights {RESNET110} --teacher resnet110 "
-                f"--teacher-weights {RESNET110} --data cifar10:{{data}} --recipe finetune-mixed --epochs 60 "
-                "--train-on-holdout --seed 0 --device cuda --run {state}/bases/teacher",
-            ),
-            replace(
-                pays(
-                    "resnet56-record", 1200, "resnet56", "--arms repaired --rate 0.5 --epochs 300 --label _teacher "
-                    "--teacher resnet110 --teacher-weights {state}/bases/teacher/weights.safetensors", 3,
-                ),
-                after=("teacher",),
-            ),
-        )
+            *trained("vgg16", "vgg16", 200, "base"),
+            *trained("wide_resnet", "strong_recipes:wide_resnet", 250, "strong_recipes:TEACHER"),
+        ),
+        at_once=2,
+    ),
+    "records": Plan(  # the default recipe, for at least 100 epochs
+        (
+            pays("vgg16-60", 330, "vgg16", "--arms uniform repaired --rate 0.6 --epochs 100", 6),
+            pays("resnet56-50-200", 900, "resnet56", "--arms uniform repaired --rate 0.5 --epochs 200", 6),
+        ),
+        at_once=2,
     ),
     "short": Plan(
         tuple(
             Step(
                 f"short-{network}", seconds, f"python benchmarks/short_trainings.py --network {network} "
-                f"--weights {BASES.format(network)} --data {{data}} "
+                f"--weights {base(network)} --data {{data}} "
                 f"--rate {rate} --seeds 0 1 --at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} "
                 "--device cuda",
             )
             for network, rate, seconds, at_once in (("resnet56", 0.7, 450, 9), ("mobilenet_v2", 0.5, 700, 6))
         )
     ),
-    "rates": Plan(  # rates and recipes of longer trainings, and of the record of ResNet56
+    "rates": Plan(  # rates and recipes of longer trainings
         (
-            Step(
-                "rates-resnet56", 700, "python benchmarks/short_trainings.py --network resnet56 "
-                f"--weights {BASES.format('resnet56')} --data {{data}} --rate 0.5 --starts repaired --epochs 30 100 "
-                "--recipe finetune-mixed strong_recipes:DECAYED strong_recipes:AVERAGED --lr 0.05 0.016 --seeds 0 "
-                "--at-once 9 --limit {limit} --runs {runs} --out {out} --device cuda",
+            compared(
+                "rates-resnet56", "resnet56", 0.5, 700, "--epochs 30 100 --lr 0.05 0.016 --recipe finetune-mixed "
+                "strong_recipes:DECAYED strong_recipes:AVERAGED",
             ),
         )
     ),
+    "taught": Plan(  # whether a stronger teacher than the unpruned network helps
+        (
+            compared("untaught-resnet56", "resnet56", 0.5, 50, f"{UNTAUGHT} --recipe finetune-mixed"),
+            compared(
+                "taught-resnet56", "resnet56", 0.5, 130,
+                f"{TAUGHT} --recipe finetune-mixed strong_recipes:PATIENT strong_recipes:BLENDED",
+            ),
+            compared("untaught-vgg16", "vgg16", 0.6, 30, f"{UNTAUGHT} --recipe finetune-mixed"),
+            compared("taught-vgg16", "vgg16", 0.6, 60, f"{TAUGHT} --recipe finetune-mixed strong_recipes:BLENDED"),
+        ),
+        at_once=4,
+    ),
     "epochs-300": Plan(
         (
-            BASE,
-            pays("vgg16-300", 1560, "vgg16", f"{ARMS} --rate 0.7 --epochs 300"),
-            pays("resnet56-300", 3750, "resnet56", f"{ARMS} --rate 0.7 --epochs 300"),
+            pays("vgg16-300", 1400, "vgg16", f"{ARMS} --rate 0.7 --epochs 300"),
+            pays("resnet56-300", 1900, "resnet56", f"{ARMS} --rate 0.7 --epochs 300"),
         )
     ),
     "speed": Plan(
@@ -403,11 +426,9 @@ class Call:
 
     def filled(self, text: str, step: Step) -> str:
         """A text of a step with the folders of this machine and the seconds that are left."""
-        kept = self.small / "vgg16.safetensors"
         return text.format(
             data=self.data, small=self.small, state=self.state, out=self.state / "results",
             runs=self.state / "runs" / step.name, limit=max(0, round(self.left - TO_STOP)),
-            vgg16=kept if kept.exists() else self.state / "bases/vgg16/weights.safetensors",
         )  # fmt: skip
 
     def is_done(self, step: Step) -> bool:

@@ -18,7 +18,6 @@ not_measured(
     "ResNet110 at -40 and -65 %",
     "at -30, -50 and -70 %",
     "at -30 and -50 %",
-    "VGG16 at -60 and -70 %",
     "MobileNetV2 at -42 and -60 %",
 )
 not_measured(
