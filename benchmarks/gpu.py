@@ -160,11 +160,8 @@ def timing(name: str, seconds: int, command: str) -> Step:
     return Step(name, seconds, command, resumes=False)
 
 
-UNTAUGHT = "--epochs 30 --lr 0.05 --label _untaught"
-TAUGHT = (
-    "--epochs 30 --lr 0.05 --label _taught --teacher strong_recipes:wide_resnet "
-    f"--teacher-weights {base('wide_resnet')}"
-)
+THIRTY = "--epochs 30 --lr 0.05"
+TAUGHT = f"{THIRTY} --teacher strong_recipes:wide_resnet --teacher-weights {base('wide_resnet')}"
 VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {FULL_RATE}")
 # The default rate of 1 and of 10 epochs, which has to be in the name of the result beside that of the full rate.
 LOW_RATE = "--lr 0.005 --label _lr_0.005"
@@ -336,13 +333,26 @@ PLANS = {
     ),
     "taught": Plan(  # whether a stronger teacher than the unpruned network helps
         (
-            compared("untaught-resnet56", "resnet56", 0.5, 50, f"{UNTAUGHT} --recipe finetune-mixed"),
             compared(
-                "taught-resnet56", "resnet56", 0.5, 130,
-                f"{TAUGHT} --recipe finetune-mixed strong_recipes:PATIENT strong_recipes:BLENDED",
+                "untaught-resnet56", "resnet56", 0.5, 50, f"{THIRTY} --recipe finetune-mixed --label _untaught",
             ),
-            compared("untaught-vgg16", "vgg16", 0.6, 30, f"{UNTAUGHT} --recipe finetune-mixed"),
-            compared("taught-vgg16", "vgg16", 0.6, 60, f"{TAUGHT} --recipe finetune-mixed strong_recipes:BLENDED"),
+            compared(
+                "taught-resnet56", "resnet56", 0.5, 90, f"{TAUGHT} --recipe finetune-mixed strong_recipes:PATIENT "
+                "strong_recipes:BLENDED --label _taught",
+            ),
+            compared("untaught-vgg16", "vgg16", 0.6, 30, f"{THIRTY} --recipe finetune-mixed --label _untaught"),
+            compared(
+                "taught-vgg16", "vgg16", 0.6, 60,
+                f"{TAUGHT} --recipe finetune-mixed strong_recipes:BLENDED --label _taught",
+            ),
+            compared(
+                "cold-resnet56", "resnet56", 0.5, 60,
+                f"{TAUGHT} --recipe strong_recipes:COOL strong_recipes:COLD --label _cold",
+            ),
+            compared(
+                "cold-vgg16", "vgg16", 0.6, 60,
+                f"{TAUGHT} --recipe strong_recipes:COOL strong_recipes:COLD --label _cold",
+            ),
         ),
         at_once=4,
     ),

@@ -19,6 +19,8 @@ from aacp.zoo.networks import ResNet
 TEACHER = replace(BASE, mixing=1.0, mixture="patches")
 PATIENT = replace(FINETUNE_MIXED, distillation=0.9)  # for a teacher that is better than the labels
 BLENDED = replace(PATIENT, mixture="blends")
+COOL = replace(PATIENT, temperature=2.0)  # for a teacher whose outputs are soft, as teachers.py shows
+COLD = replace(PATIENT, temperature=1.0)
 DECAYED = replace(FINETUNE_MIXED, weight_decay=5e-3)  # the weight decay of CORING
 AVERAGED = replace(FINETUNE_MIXED, average=0.999)
 

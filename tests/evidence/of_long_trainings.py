@@ -136,6 +136,29 @@ def a_stronger_teacher_was_worse() -> Iterator[Claim]:
     yield says("(standard error {:.1f} points)", 100 * (worst * (1 - worst) / 5000) ** 0.5)
 
 
+@table(PAGE, "teacher", "plain, T = 1")
+def outputs_of_teachers() -> list[Row]:
+    names = {"resnet56": "ResNet56", "vgg16": "VGG16", "strong_recipes:wide_resnet": "wide ResNet"}
+    return [
+        (
+            names[row["teacher"]],
+            *(f"{row[kind][temperature]:.2f}" for kind in ("plain", "patched") for temperature in ("1", "2", "4")),
+            f"{pct(row['one_of_both'], 1)} %",
+        )
+        for row in raw("teachers.json")["rows"]
+    ]
+
+
+@states(PAGE)
+def a_soft_teacher_is_certain_at_lower_temperatures() -> Iterator[Claim]:
+    result = raw("teachers.json")
+    *unpruned_networks, wide = result["rows"]
+    for kind in ("plain", "patched"):
+        ends = [end(row[kind]["4"] for row in unpruned_networks) for end in (min, max)]
+        assert wide[kind]["4"] < ends[0] < wide[kind]["2"] < ends[1] < wide[kind]["1"]
+    yield says("gives the teachers {:,} training images", result["images"])
+
+
 @states("docs/training.md")
 def training_names_the_stronger_teacher() -> Iterator[Claim]:
     lost = [
