@@ -1,0 +1,89 @@
+"""The table at the top of docs/results.md: an answer to each question that the page is read for."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from evidence.claims import Row, table
+from evidence.of_advice import range_of_worth
+from evidence.of_readme import tests_of_tools
+from evidence.of_resnet56 import search_is_worth
+from evidence.raw import mean, pct, raw
+from evidence.search_pays import LOW, after_epochs, tests_of, unpruned
+
+PAGE = "docs/results.md"
+
+
+@table(PAGE, "question", "answer")
+def questions() -> list[Row]:
+    published, pays, table_1 = "beside-published-results", "does-the-search-pay", "the-papers-table-1"
+    return [
+        (
+            "How accurate are networks after a long training?",
+            after_long_trainings(),
+            f"[published results](#{published})",
+        ),
+        ("Is a search better than uniform widths?", searched_above_uniform(), f"[does the search pay](#{pays})"),
+        ("Is it better than other ways to find widths?", beside_other_searches(), f"[Table 1](#{table_1})"),
+        ("Is it better than other tools?", beside_other_tools(), "[other tools](#other-tools)"),
+        ("How much is lost without training?", lost_without_training(), "[without training](#without-training)"),
+        ("Are limits on latency met?", limits_on_latency(), "[latency](#latency)"),
+    ]
+
+
+def with_base(shown: str, before: float) -> str:
+    """An accuracy, and that of the unpruned network."""
+    return f"{shown} % ({pct(before)} % before pruning)"
+
+
+def after_long_trainings() -> str:
+    vgg16, resnet56 = (
+        with_base(mean(tests_of(result, "repaired")), unpruned(result))
+        for result in (after_epochs("vgg16_60", 100), after_epochs("resnet56_50", 200))
+    )
+    return f"VGG16 at -60 %: {vgg16}; ResNet56 at -50 %: {resnet56}"
+
+
+def searched_above_uniform() -> str:
+    one, hundred = range_of_worth(1, LOW), range_of_worth(100, "")
+    two_limits = after_epochs("vgg16_70_90", 10)["summary"]["search"]["above_uniform"]
+    return (
+        f"At -70 % by {one} points after 1 epoch and by {hundred} after 100; with two limits by "
+        f"{100 * fmean(two_limits):.0f} after 10; at -50 % by {search_is_worth('-50 %', ''):.2f} after 100"
+    )
+
+
+def beside_other_searches() -> str:
+    result = after_epochs("vgg16_70", 30)
+    ours, drawn, ranked, released = (
+        f"{pct(fmean(tests_of(result, arm)))} %" for arm in ("search", "random", "global-l1", "released")
+    )
+    return (
+        f"VGG16 at -70 % after 30 epochs: {ours}; the best of random structures {drawn}, a global ranking {ranked}, "
+        f"the search of the paper's authors with ten times the evaluations {released}"
+    )
+
+
+def beside_other_tools() -> str:
+    small, large = (
+        "{} %, Torch-Pruning {} %, ModelOpt FastNAS {} %".format(*(pct(fmean(tests)) for tests in tests_of_tools(each)))
+        for each in (True, False)
+    )
+    return f"At -70 %: ResNet56 after 10 epochs {small}; VGG16 after 100 epochs {large}"
+
+
+def lost_without_training() -> str:
+    base = unpruned(after_epochs("mobilenet_v2_50", 10))
+    mobilenet = with_base(mean(tests_of(after_epochs("mobilenet_v2_50", 0), "repaired")), base)
+    half, _ = raw("repair_resnet56_l1.json")["product"]
+    resnet56 = with_base(pct(half["score"]), half["evaluation"]["before"]["test"])
+    return f"MobileNetV2 at -50 %: {mobilenet}; ResNet56 at -50 %: {resnet56}"
+
+
+def limits_on_latency() -> str:
+    found = raw("latency_limits.json")
+    ratios = [seed["latency"] for seed in found["seeds"]]
+    limit = 1 - found["limits"]["latency"]
+    met = sum(ratio <= limit for ratio in ratios)
+    ends = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return f"In {met} of {len(ratios)} runs: the files take {ends} of the original's time (limit {limit:.2f})"
