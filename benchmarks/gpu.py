@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BASES = {"vgg16": "vgg16_half"}  # folders of bases that have another name than their network
+BASE_FOLDERS = {"vgg16": "vgg16_half"}  # folders of bases that have another name than their network
 FOUND = "benchmarks/results/search_pays_{}_10_epochs.json"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
@@ -81,7 +81,7 @@ class Plan:
 
 def base(network: str) -> str:
     """The weights in the repository that the benchmarks of a network start from."""
-    return f"benchmarks/results/bases/{BASES.get(network, network)}/weights.safetensors"
+    return f"benchmarks/results/bases/{BASE_FOLDERS.get(network, network)}/weights.safetensors"
 
 
 ARMS = "--arms uniform search repaired"
@@ -134,7 +134,7 @@ def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (),
     return Step(name, 90, command, after, resumes=False)
 
 
-def trained(name: str, network: str, seconds: int, recipe: str) -> tuple[Step, Step]:
+def base_training(name: str, network: str, seconds: int, recipe: str) -> tuple[Step, Step]:
     """Two steps: a base is trained, then its weights are kept in half precision."""
     folder = f"{{state}}/bases/{name}"
     command = (
@@ -145,12 +145,11 @@ def trained(name: str, network: str, seconds: int, recipe: str) -> tuple[Step, S
     return Step(name, seconds, command), Step(f"{name}-half", 10, smaller, (name,), resumes=False)
 
 
-def compared(name: str, network: str, rate: float, seconds: int, options: str) -> Step:
-    """A step of short_trainings.py: repaired uniform widths, one seed."""
+def short_trainings(name: str, network: str, rate: float, seconds: int, options: str, at_once: int = 9) -> Step:
+    """A step of short_trainings.py, from the base of a network."""
     command = (
         f"python benchmarks/short_trainings.py --network {network} --weights {base(network)} --data {{data}} "
-        f"--rate {rate} --starts repaired --seeds 0 --at-once 9 --limit {{limit}} --runs {{runs}} --out {{out}} "
-        f"--device cuda {options}"
+        f"--rate {rate} {options} --at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
     )
     return Step(name, seconds, command)
 
@@ -160,8 +159,11 @@ def timing(name: str, seconds: int, command: str) -> Step:
     return Step(name, seconds, command, resumes=False)
 
 
-THIRTY = "--epochs 30 --lr 0.05"
-TAUGHT = f"{THIRTY} --teacher strong_recipes:wide_resnet --teacher-weights {base('wide_resnet')}"
+REPAIRED = "--starts repaired --seeds 0"
+# Comparisons of teachers: the unpruned network, or one that is better.
+UNTAUGHT = f"{REPAIRED} --epochs 30 {FULL_RATE}"
+TAUGHT = f"{UNTAUGHT} --teacher strong_recipes:wide_resnet --teacher-weights {base('wide_resnet')}"
+COLDER = "--recipe strong_recipes:COOL strong_recipes:COLD --label _cold"
 VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1 {FULL_RATE}")
 # The default rate of 1 and of 10 epochs, which has to be in the name of the result beside that of the full rate.
 LOW_RATE = "--lr 0.005 --label _lr_0.005"
@@ -298,10 +300,10 @@ PLANS = {
         ),
         at_once=3,
     ),
-    "bases": Plan(  # those that the repository keeps; the plan is needed only to make other ones
+    "bases": Plan(  # makes half.safetensors of bases that the repository keeps, to be copied to their folders there
         (
-            *trained("vgg16", "vgg16", 200, "base"),
-            *trained("wide_resnet", "strong_recipes:wide_resnet", 250, "strong_recipes:TEACHER"),
+            *base_training("vgg16", "vgg16", 200, "base"),
+            *base_training("wide_resnet", "strong_recipes:wide_resnet", 250, "strong_recipes:TEACHER"),
         ),
         at_once=2,
     ),
@@ -313,46 +315,37 @@ PLANS = {
         at_once=2,
     ),
     "short": Plan(
-        tuple(
-            Step(
-                f"short-{network}", seconds, f"python benchmarks/short_trainings.py --network {network} "
-                f"--weights {base(network)} --data {{data}} "
-                f"--rate {rate} --seeds 0 1 --at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} "
-                "--device cuda",
-            )
-            for network, rate, seconds, at_once in (("resnet56", 0.7, 450, 9), ("mobilenet_v2", 0.5, 700, 6))
+        (
+            short_trainings("short-resnet56", "resnet56", 0.7, 450, "--seeds 0 1"),
+            short_trainings("short-mobilenet_v2", "mobilenet_v2", 0.5, 700, "--seeds 0 1", 6),
         )
     ),
     "rates": Plan(  # rates and recipes of longer trainings
         (
-            compared(
-                "rates-resnet56", "resnet56", 0.5, 700, "--epochs 30 100 --lr 0.05 0.016 --recipe finetune-mixed "
-                "strong_recipes:DECAYED strong_recipes:AVERAGED",
+            short_trainings(
+                "rates-resnet56", "resnet56", 0.5, 700, f"{REPAIRED} --epochs 30 100 --lr 0.05 0.016 "
+                "--recipe finetune-mixed strong_recipes:DECAYED strong_recipes:AVERAGED",
             ),
         )
     ),
-    "taught": Plan(  # whether a stronger teacher than the unpruned network helps
+    "taught": Plan(  # whether a better teacher than the unpruned network helps
         (
-            compared(
-                "untaught-resnet56", "resnet56", 0.5, 50, f"{THIRTY} --recipe finetune-mixed --label _untaught",
+            short_trainings(
+                "untaught-resnet56", "resnet56", 0.5, 50, f"{UNTAUGHT} --recipe finetune-mixed --label _untaught",
             ),
-            compared(
+            short_trainings(
                 "taught-resnet56", "resnet56", 0.5, 90, f"{TAUGHT} --recipe finetune-mixed strong_recipes:PATIENT "
                 "strong_recipes:BLENDED --label _taught",
             ),
-            compared("untaught-vgg16", "vgg16", 0.6, 30, f"{THIRTY} --recipe finetune-mixed --label _untaught"),
-            compared(
+            short_trainings(
+                "untaught-vgg16", "vgg16", 0.6, 30, f"{UNTAUGHT} --recipe finetune-mixed --label _untaught",
+            ),
+            short_trainings(
                 "taught-vgg16", "vgg16", 0.6, 60,
                 f"{TAUGHT} --recipe finetune-mixed strong_recipes:BLENDED --label _taught",
             ),
-            compared(
-                "cold-resnet56", "resnet56", 0.5, 60,
-                f"{TAUGHT} --recipe strong_recipes:COOL strong_recipes:COLD --label _cold",
-            ),
-            compared(
-                "cold-vgg16", "vgg16", 0.6, 60,
-                f"{TAUGHT} --recipe strong_recipes:COOL strong_recipes:COLD --label _cold",
-            ),
+            short_trainings("cold-resnet56", "resnet56", 0.5, 60, f"{TAUGHT} {COLDER}"),
+            short_trainings("cold-vgg16", "vgg16", 0.6, 60, f"{TAUGHT} {COLDER}"),
         ),
         at_once=4,
     ),

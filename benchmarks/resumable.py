@@ -39,7 +39,7 @@ def add_options(
 
 def add_teacher(parser: argparse.ArgumentParser) -> None:
     """Add the options of another teacher than the unpruned network; `aacp` rejects one without the other."""
-    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; only for aacp itself")
+    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one")
     parser.add_argument("--teacher-weights", help="weights of the teacher")
 
 

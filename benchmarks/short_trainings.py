@@ -56,7 +56,8 @@ def train(options: argparse.Namespace, job: Job) -> None:
 def place_of(options: argparse.Namespace, job: Job) -> Path:
     """The run folder of a training."""
     start, recipe, epochs, lr, seed = job
-    return Path(options.runs / f"{start}-{recipe.replace(':', '-')}-{epochs}-{lr:g}-{seed}")
+    teacher = [options.teacher] if options.teacher else []
+    return Path(options.runs / "-".join([start, recipe, *teacher, f"{epochs}-{lr:g}-{seed}"]).replace(":", "-"))
 
 
 def evaluation_of(options: argparse.Namespace, job: Job) -> Path:
@@ -102,7 +103,8 @@ def main() -> None:
         list(pool.map(lambda job: train(options, job), jobs))
     rows = [row for job in jobs if (row := outcome(options, job)) is not None]
     show(options, rows)
-    names = ("network", "rate", "starts", "epochs", "lr", "recipe", "teacher", "seeds", "images", "at_once")
+    names = ("network", "rate", "starts", "epochs", "lr", "recipe", "teacher", "teacher_weights", "seeds", "images")
+    names += ("at_once",)
     given = {name: getattr(options, name) for name in names}
     case = f"{options.network.replace(':', '_')}_{100 * options.rate:.0f}{options.label}"
     case = "smoke" if options.smoke else case

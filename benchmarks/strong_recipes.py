@@ -16,13 +16,13 @@ from torch import nn
 from aacp.train.recipe import BASE, FINETUNE_MIXED
 from aacp.zoo.networks import ResNet
 
-TEACHER = replace(BASE, mixing=1.0, mixture="patches")
-PATIENT = replace(FINETUNE_MIXED, distillation=0.9)  # for a teacher that is better than the labels
-BLENDED = replace(PATIENT, mixture="blends")
-COOL = replace(PATIENT, temperature=2.0)  # for a teacher whose outputs are soft, as teachers.py shows
+TEACHER = replace(BASE, mixing=1.0, mixture="patches")  # the teacher itself is trained with it
+PATIENT = replace(FINETUNE_MIXED, distillation=0.9)  # 0.9 of the loss from the teacher instead of 0.5
+BLENDED = replace(PATIENT, mixture="blends")  # blends of images instead of patches
+COOL = replace(PATIENT, temperature=2.0)  # instead of 4; for a teacher whose outputs are soft, as teachers.py shows
 COLD = replace(PATIENT, temperature=1.0)
 DECAYED = replace(FINETUNE_MIXED, weight_decay=5e-3)  # the weight decay of CORING
-AVERAGED = replace(FINETUNE_MIXED, average=0.999)
+AVERAGED = replace(FINETUNE_MIXED, average=0.999)  # the result is a moving average of the weights
 
 
 def wide_resnet() -> nn.Module:

@@ -2,7 +2,7 @@
 
 Each teacher is given training images that it has seen, plain and with patches of other images as the recipe
 finetune-mixed makes them. The table has the mean of its largest probability at several temperatures: a teacher whose
-probabilities are nearly equal has little to teach. Of patched images it also has the share of those in which the
+probabilities are nearly equal says little about an image. Of patched images it also has the share of those in which the
 largest output belongs to one of the two images.
 
     python benchmarks/teachers.py --data FOLDER [--teachers resnet56 vgg16 strong_recipes:wide_resnet] [--images 2000]

@@ -1,4 +1,4 @@
-"""benchmarks/search_pays.py and untrained.py: their commands, resuming, and what they report."""
+"""benchmarks/search_pays.py, short_trainings.py and untrained.py: their commands, resuming, and what they report."""
 
 from __future__ import annotations
 
@@ -216,3 +216,21 @@ def test_a_command_that_fails_is_given_once_more(
     assert {path.name for path in place.iterdir()} == names[failures]
     assert capsys.readouterr().out.count("failed:\ntoo little memory") == min(failures, 2)
     assert float(seconds_of(place).read_text()) > 0
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_short_trainings_with_another_teacher_have_their_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    import short_trainings
+
+    places, words = [], []
+    monkeypatch.setattr(short_trainings, "run_once", lambda *given: words.append(given[-1]))
+    monkeypatch.setattr(short_trainings.shutil, "copytree", lambda *_: None)
+    for teacher in ([], ["--teacher", "resnet20", "--teacher-weights", __file__]):
+        monkeypatch.setattr(sys, "argv", ["short_trainings.py", "--smoke", *teacher])
+        options = short_trainings.arguments()
+        job = ("plain", "digits-finetune", 1, 0.05, 0)
+        places.append(short_trainings.place_of(options, job))
+        short_trainings.train(options, job)
+    assert places[0] != places[1]
+    found = [main.commands["finetune"].make_context("finetune", ["tests", *each[5:]]).params for each in words]
+    assert [each["teacher"] for each in found] == [None, "resnet20"]
