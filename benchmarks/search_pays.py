@@ -32,12 +32,14 @@ uniform network that meets the limit by the table, and a measurement confirms th
 The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`). A public
 checkpoint was trained on all training images, so its score on the hold-out says less.
 Everything is kept in --runs: the same command resumes an interrupted benchmark, even in the middle of a training. It
-exits with 1 until all commands are finished.
+exits with 1 until all commands are finished. On another machine, which has no runs yet, --known names the result of an
+earlier call with the same settings: its rows are taken over, and only other arms and seeds are run.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--recipe NAME]
         [--lr 0.05] [--scratch-recipe NAME] [--teacher NAME --teacher-weights FILE] [--evaluations 200]
         [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER] [--label _TEXT]
+        [--known FILE]
     python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
         [--runtime torch] [--runs-on cuda] [--batch 512] [--step 16] [--structures 48]
     python benchmarks/search_pays.py --smoke
@@ -93,6 +95,11 @@ SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
     "torch-pruning-global": "peers.py",
     "modelopt": "peers.py",
 }
+# The options that rows of one result have in common.
+SETTINGS = (
+    *("network", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "step", "finalists", "rungs"),
+    *("epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations"),
+)
 FROM_NEW_WEIGHTS = ("scratch", "released-scratch")
 # Arms that --evaluations does not apply to.
 OWN_LENGTH = ("uniform", "uniform-repaired", "released", "released-scratch")
@@ -273,17 +280,17 @@ def main() -> None:
     options = arguments()
     set_deadline(options)
     jobs = [(arm, seed) for seed in options.seeds for arm in options.arms]
+    known = known_rows(options)
     counters = find_counters(options.device)
     begun = [counter.read() for counter in counters]
-    ready = run_alone(options, jobs) if options.latency_rate else jobs
+    missing = [job for job in jobs if job not in known]
+    ready = run_alone(options, missing) if options.latency_rate else missing
     ready = sorted(ready, key=lambda job: -epochs_of(options, job[0]))  # the longest first, so that all end together
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), ready))
-    rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
-    names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "step")
-    names += ("finalists", "rungs", "epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds")
-    names += ("at_once",)
-    given = {name: getattr(options, name) for name in names}
+    rows = [row for job in jobs if (row := known.get(job) or outcome(options, *job)) is not None]
+    given = {name: getattr(options, name) for name in (*SETTINGS, "arms", "seeds", "at_once")}
+    given["known"] = options.known.name if options.known else None
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
     found = {"rows": rows, "summary": summary(options, rows)}
@@ -292,6 +299,18 @@ def main() -> None:
     )
     print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
     sys.exit(len(rows) < len(jobs))
+
+
+def known_rows(options: argparse.Namespace) -> dict[tuple[str, int], shared.Row]:
+    """The rows of an earlier result by arm and seed; a result with other settings is rejected."""
+    if options.known is None:
+        return {}
+    earlier = json.loads(options.known.read_text())
+    other = [name for name in SETTINGS if earlier.get(name) != getattr(options, name)]
+    if other:
+        sys.exit(f"{options.known} has another {', '.join(other)}. Give the options that it was measured with.")
+    about = {key: earlier[key] for key in ("command", "versions", "hardware")}
+    return {(row["arm"], row["seed"]): {"measured_by": about} | row for row in earlier["rows"]}
 
 
 def case_of(options: argparse.Namespace) -> str:
@@ -326,6 +345,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--evaluations", type=int, default=200, help="structures that each search evaluates")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--label", default="", help="end of the name of the result file")
+    parser.add_argument("--known", type=Path, help="an earlier result, whose rows are not measured again")
     options = parsed(parser, seeds=[0, 1], finalists=3, rungs="1,2", epochs=2, evaluations=6, images=64, at_once=1)
     if (options.recipe or options.teacher) and set(options.arms) & set(SCRIPTS):
         parser.error(

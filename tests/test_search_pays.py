@@ -96,6 +96,32 @@ def test_search_pays_trains_a_global_ranking_as_the_other_arms(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("among_scripts")
+def test_search_pays_takes_over_the_rows_of_an_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import search_pays
+
+    begun = []
+    monkeypatch.setattr(search_pays, "run", lambda _, arm, seed: begun.append((arm, seed)))
+    called = ["search_pays.py", "--smoke", "--device", "cpu", "--runs", str(tmp_path), "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", called)
+    options = search_pays.arguments()
+    row = {"arm": "search", "seed": 0, "test": 0.5, "seconds": None}
+    about = {"command": "python search_pays.py", "versions": "torch", "hardware": {"gpu": "H200"}}
+    earlier = {name: getattr(options, name) for name in search_pays.SETTINGS} | about | {"rows": [row]}
+    file = tmp_path / "earlier.json"
+    file.write_text(json.dumps(earlier))
+    monkeypatch.setattr(sys, "argv", [*called, "--arms", "uniform", "search", "--known", str(file)])
+    with pytest.raises(SystemExit, match="True"):  # three of four commands did nothing
+        search_pays.main()
+    assert begun == [("uniform", 0), ("uniform", 1), ("search", 1)]
+    result = json.loads((tmp_path / "search_pays_smoke.json").read_text())
+    assert result["rows"] == [{"measured_by": about, **row}]
+    assert result["known"] == "earlier.json"
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--lr", "0.1", "--epochs", "7"])
+    with pytest.raises(SystemExit, match=r"earlier.json has another epochs, lr\. Give the options that it was"):
+        search_pays.main()
+
+
+@pytest.mark.usefixtures("among_scripts")
 def test_search_pays_gives_each_arm_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     import search_pays
 
