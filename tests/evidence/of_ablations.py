@@ -19,11 +19,6 @@ not_measured(
     "The paper has l1 and random: 93.61 ± 0.05 and 93.34 ± 0.15 %",
     "*With 50 % fewer MACs, accuracy does not fall until more than 50 % of the parameters have to go*",
     "(0.46 points with the paper's schedule)",
-    "94.20 % at -67 % (CORING)",
-    "94.34 % at -63 % (LRF)",
-    "94.22 % at -47 % (CORING)",
-    "94.42 % at -58 % (CORING)",
-    "94.81 % at -42 %, 94.44 % at -60 % (CORING)",
 )
 not_measured(
     PAGE,

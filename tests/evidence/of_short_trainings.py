@@ -125,6 +125,20 @@ def other_tools() -> list[Row]:
 
 
 @states(PAGE)
+def other_tools_keep() -> Iterator[Claim]:
+    results = [
+        after_epochs("resnet56_70", 10),
+        after_epochs("resnet56_70", 10, "_peers"),
+        after_epochs("vgg16_70", 100),
+    ]
+    kept: dict[bool, list[float]] = {True: [], False: []}
+    for run in (run for result in results for run in result["rows"] if run["arm"] in TOOLS):
+        kept[run["arm"] in ("torch-pruning", "torch-pruning-global", "modelopt")].append(run["macs"])
+    ends = [pct(end(kept[is_theirs]), 1) for is_theirs in (True, False) for end in (min, max)]
+    yield says("({} to {} % are left, with aacp {} to {} %;", *ends)
+
+
+@states(PAGE)
 def the_search_is_ahead_of_fastnas() -> Iterator[Claim]:
     ours = raw("search_pays_resnet56_70_10_epochs.json")
     fastnas = fmean(tests_of(raw("search_pays_resnet56_70_10_epochs_peers.json"), "modelopt"))
