@@ -421,3 +421,48 @@ def test_large_inputs_are_scored_in_smaller_batches(psae, monkeypatch: pytest.Mo
     monkeypatch.setitem(memory.MAX_BATCH_BYTES, "cpu", 10 * 3 * 8 * 8 * 4 + 1)
     assert [len(inputs) for inputs in psae().holdout.inputs()] == [10] * 6
     assert len(psae(batch_size=60).holdout) == 1
+
+
+# -- memory layouts ---------------------------------------------------------------------------------------------------
+
+
+class Viewed(nn.Module):
+    """The small network, but joined with `view`, which needs contiguous tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[:-2](x)
+        return self.layers[-1](x.view(len(x), -1))  # type: ignore[no-any-return]
+
+
+def test_networks_are_scored_with_channels_last_and_delivered_contiguous(model, graph) -> None:
+    inheritance = aacp.Inheritance(model, graph, CALIBRATION)
+    scored, delivered = inheritance.scored_network(STRUCTURE), inheritance.network(STRUCTURE)
+    assert not scored[4].weight.is_contiguous()
+    assert all(weight.is_contiguous() for weight in delivered.parameters())
+    assert model[4].weight.is_contiguous()
+    assert all(torch.equal(a, b) for a, b in zip(scored.parameters(), delivered.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("reconstruction", [None, "repair"])
+def test_a_network_that_needs_contiguous_tensors_has_the_same_score(graph, reconstruction) -> None:
+    viewed = Viewed().eval()
+    other = aacp.Inheritance(network(), graph, CALIBRATION, reconstruction=reconstruction)
+    found = aacp.Inheritance(viewed, aacp.trace(viewed, IMAGES[:2]), CALIBRATION, reconstruction=reconstruction)
+    score = aacp.PSAE(found, (IMAGES, LABELS), score=negative_loss, execution="sliced")(STRUCTURE)
+    assert score == pytest.approx(aacp.PSAE(other, (IMAGES, LABELS), score=negative_loss)(STRUCTURE), rel=1e-5)
+
+
+def test_the_score_of_the_user_gets_contiguous_outputs() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), conv(8, 4)).eval()
+    graph = aacp.trace(model, IMAGES[:2])
+
+    def size(found: nn.Module, batches: aacp.Batches) -> float:
+        return float(sum(found(inputs_of(batch)).view(len(inputs_of(batch)), -1).abs().sum() for batch in batches))
+
+    inheritance = aacp.Inheritance(model, graph, CALIBRATION)
+    assert aacp.PSAE(inheritance, (IMAGES, LABELS), score=size, execution="sliced")([5]) > 0

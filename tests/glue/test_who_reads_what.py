@@ -263,10 +263,15 @@ def test_latency_and_export_use_one_example_of_the_hold_out(run: Run, table: str
     assert (found.training / "pruned.onnx").exists()
     assert found.passes() == {
         "preflight": PREFLIGHT,
-        "search": {"run pruned": {"train"}, "score pruned": {"holdout"}},
+        "search": {
+            "run pruned": {"train"},
+            "run unpruned": {"train"},  # one image, which shows the memory layout that the network can run in
+            "score pruned": {"holdout"},
+        },
         "delivery": {"run pruned": {"train"}},
         "evaluation": EVALUATION,
     }
+    assert len(found.positions("search", "run unpruned", "train")) == 1
     assert found.reads()["export"] == {"holdout"}
     assert found.reads()["search"] == {"train", "holdout"}
     assert len(found.positions("delivery", "run pruned", "train")) == CALIBRATION
@@ -280,7 +285,7 @@ def test_with_accuracy_as_the_score_the_same_parts_are_read(
     plan = aacp.Plan(evaluations=4, recipe=None, reconstruction=None, calibration_images=CALIBRATION, export=False)
     with recorder.recording():
         aacp.prune(model, recorder.data, BUDGET, tmp_path, plan=plan, device="cpu")
-    assert recorder.passes()["search"] == {"run pruned": {"train", "holdout"}}
+    assert recorder.passes()["search"] == {"run pruned": {"train", "holdout"}, "run unpruned": {"train"}}
     assert recorder.passes()["delivery"] == {"run pruned": {"train"}}
     assert recorder.passes()["evaluation"] == {"run pruned": {"holdout", "test"}}
     assert recorder.reads()["search"] == {"train", "holdout"}

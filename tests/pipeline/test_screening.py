@@ -21,7 +21,7 @@ import aacp
 from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.estimate import inheritance as inheriting
-from aacp.estimate.recalibration import Recalibration, recalibrate
+from aacp.estimate.recalibration import Norms, set_statistics
 from aacp.pipeline.request import read_request
 from aacp.pipeline.searching import known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -144,11 +144,11 @@ def test_batch_norms_are_recalibrated_on_the_same_share_of_images(
 ) -> None:
     seen: list[list[int]] = []
 
-    def recording(network: nn.Module, batches: Batches) -> Recalibration:
+    def recording(network: nn.Module, norms: Norms, batches: Batches) -> int:
         seen.append(sorted((1000 * torch.cat([x[:, 0, 0, 0] for x in batches.inputs()])).round().int().tolist()))
-        return recalibrate(network, batches)
+        return set_statistics(network, norms, batches)
 
-    monkeypatch.setattr(inheriting, "recalibrate", recording)
+    monkeypatch.setattr(inheriting, "set_statistics", recording)
     aacp.find(model, data, BUDGET, tmp_path, plan=PLAN)
     sizes = [len(images) for images in seen]
     assert sizes == [FEWER] * 30 + [CALIBRATION] * len(confirmed(tmp_path))

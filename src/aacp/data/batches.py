@@ -127,9 +127,12 @@ class Batches:
 
     def fitting_size(self, most: int | None = None) -> int:
         """The number of examples that a network should read at once: at most `most`, fewer if they are large."""
-        example = next(self._rebatched(1, 1, self.device).inputs())
         most = most or BATCH_SIZE.get(self.device.type, BATCH_SIZE["cpu"])
-        return fitting_batch_size(most, bytes_of(example), self.device)
+        return fitting_batch_size(most, bytes_of(self.example()), self.device)
+
+    def example(self) -> Any:
+        """The inputs of the first example, as a batch of one."""
+        return next(self._rebatched(1, 1, self.device).inputs())
 
     def inputs(self) -> Iterator[Any]:
         """The inputs of each batch."""

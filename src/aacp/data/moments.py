@@ -10,6 +10,7 @@ import torch
 
 from aacp.errors import InvalidData
 
+AT_ONCE = 1 << 20  # numbers that are squared at once, so that the cache of a processor holds them
 MIN_VARIANCE = 0.01  # share of the mean square below which mean square - mean ** 2 has lost too many digits
 
 
@@ -56,12 +57,26 @@ class Moments:
 
 def _on_cpu(x: torch.Tensor, dims: list[int], count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and variance from sums and sums of squares, or in two passes where that would lose digits."""
-    if x.dim() > 2 and x.is_contiguous():
-        rows = x.flatten(2)
-        mean = rows.sum(-1).double().sum(0) / count
-        square = torch.linalg.vector_norm(rows, dim=-1).double().square().sum(0) / count
+    sums = _sums(x)
+    if sums is not None:
+        mean, square = (of_images.double().sum(0) / count for of_images in sums)
         variance = square - mean**2
         if bool((variance > MIN_VARIANCE * square).all()):
             return mean, variance
     centre = x.mean(dims, keepdim=True)
     return centre.double().flatten(), (x - centre).square_().mean(dims).double()
+
+
+def _sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The sums and the sums of squares of each channel of each image; None if neither layout makes them fast."""
+    if x.dim() > 2 and x.is_contiguous():
+        rows = x.flatten(2)
+        return rows.sum(-1), torch.linalg.vector_norm(rows, dim=-1).double().square()
+    last = x.movedim(1, -1)
+    if x.dim() > 2 and last.is_contiguous():
+        rows = last.flatten(1, -2)
+        size = max(1, AT_ONCE // rows[0].numel())  # the norm is several times slower in this dimension
+        squares = rows.new_empty(size, *rows.shape[1:])
+        parts = [torch.mul(part, part, out=squares[: len(part)]).sum(1) for part in torch.split(rows, size)]
+        return rows.sum(1), torch.cat(parts)
+    return None

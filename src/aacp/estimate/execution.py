@@ -10,6 +10,7 @@ from torch import nn
 
 from aacp.estimate.inheritance import Inheritance
 from aacp.pytorch.internals import pytree
+from aacp.pytorch.layout import give_contiguous
 
 
 class Execution(Protocol):
@@ -28,6 +29,7 @@ class Sliced:
     def network(self, structure: Iterable[int]) -> nn.Module:
         network = self._inheritance.scored_network(structure).requires_grad_(False)  # a score may forget torch.no_grad
         network.register_forward_pre_hook(_copy_inputs, with_kwargs=True)
+        give_contiguous(network)
         return network
 
 

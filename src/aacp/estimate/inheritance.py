@@ -19,8 +19,9 @@ from aacp.data.batches import Batches
 from aacp.data.examples import tensors_in
 from aacp.errors import InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
-from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
+from aacp.estimate.recalibration import BATCH_SIZE, computing_layout, running_norms, set_statistics
 from aacp.graph.surgery import cut_units
+from aacp.pytorch.layout import PLAIN, laid_out, lay_out
 from aacp.pytorch.modules import copy_module, device_of_model, named_tensors, private_copy, require_network
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import removal
@@ -166,20 +167,22 @@ class Inheritance:
         if self.reconstruction is not None:
             self._reconstruct(network, self.kept(structure))
         if self.reconstruction != REPAIR:  # repair sets the statistics itself
-            recalibrate(network, self.calibration)
+            with laid_out(network, self.layout):
+                set_statistics(network, running_norms(network), self.calibration)
         return network
 
     def scored_network(self, structure: Iterable[int]) -> nn.Module:
         """The network that an estimate scores: that of `network`, but repaired by the parallel form and recalibrated.
 
-        The parallel form needs no forward pass, and most of it is known from structures before.
+        The parallel form needs no forward pass, and most of it is known from structures before. The network has the
+        memory layout in which it computes fastest.
         """
         if self.reconstruction != REPAIR:
-            return self.network(structure)
+            return lay_out(self.network(structure), self.layout)
         units = self.units(structure)
         self.parallel_repair.apply(self._repaired_tensors, units)
-        network = self._cut(self._repaired, units)
-        recalibrate(network, self.calibration)
+        network = lay_out(self._cut(self._repaired, units), self.layout)
+        set_statistics(network, running_norms(network), self.calibration)
         return network
 
     def recalibrating_on(self, calibration: Any) -> Inheritance:
@@ -189,6 +192,13 @@ class Inheritance:
         if self.reconstruction == REPAIR:
             twin.parallel_repair = self.parallel_repair
         return twin
+
+    @cached_property
+    def layout(self) -> torch.memory_format:
+        """The memory layout in which networks are recalibrated and scored: one in which the original runs."""
+        if self.graph.form == "exported":  # what runs there is not the code of the original
+            return PLAIN
+        return computing_layout(self.model, self.calibration)
 
     def _cut(self, model: nn.Module, units: NDArray[np.bool_]) -> nn.Module:
         example = next(self.calibration.inputs()) if self.graph.form == "exported" else None

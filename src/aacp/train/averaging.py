@@ -16,10 +16,14 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        state = model.state_dict()
-        self.names = [name for name, tensor in state.items() if tensor.is_floating_point()]
-        self._live = [state[name] for name in self.names]
+        self.names = [name for name, tensor in model.state_dict().items() if tensor.is_floating_point()]
+        self.follow(model)
         self._kept = [tensor.clone() for tensor in self._live]
+
+    def follow(self, model: nn.Module) -> None:
+        """Average the present tensors of the network from now on, which may be new ones with the same values."""
+        state = model.state_dict()
+        self._live = [state[name] for name in self.names]
 
     def update(self) -> None:
         """Move the average towards the present weights."""

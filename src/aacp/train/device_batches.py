@@ -83,11 +83,11 @@ class DeviceBatches:
         return torch.cat([order[:, None], corners, flips], dim=1)
 
     def batch(self, plan: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalised images for some rows of a plan, on a GPU in channels-last layout, and their labels."""
+        """The normalised images for some rows of a plan, in channels-last layout, and their labels."""
         position, top, left, flipped = plan.unbind(1)
         rows = top[:, None] + self._rows
         last = len(self._columns) - 1
         columns = left[:, None] + torch.where(flipped[:, None] > 0, last - self._columns, self._columns)
         pixels = self._pixels[position[:, None, None], rows[:, :, None], columns[:, None, :]]
         inputs = torch.addcmul(self._shift, pixels.float(), self._scale).permute(0, 3, 1, 2)
-        return inputs if inputs.is_cuda else inputs.contiguous(), self._labels[position]
+        return inputs, self._labels[position]

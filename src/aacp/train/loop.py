@@ -15,6 +15,7 @@ from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, WatchedBatches, accuracy
 from aacp.errors import InvalidOption
+from aacp.pytorch.layout import PLAIN, lay_out
 from aacp.pytorch.modules import device_of_model, require_network
 from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
@@ -277,6 +278,6 @@ def _restored_afterwards(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.zero_grad(set_to_none=True)
-        model.to(device).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        lay_out(model.to(device), PLAIN)
         for module, mode in modes.items():
             module.training = mode

@@ -17,6 +17,7 @@ from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
 from aacp.pytorch.internals import BatchNorm
+from aacp.pytorch.layout import PLAIN, contiguous, faster_layout, giving_contiguous, lay_out
 from aacp.pytorch.modules import evaluating
 from aacp.runs.scores import Epoch
 from aacp.train.averaging import Average
@@ -28,7 +29,7 @@ from aacp.train.optimisers import optimiser_for
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.teaching import Loss, Objective, Teacher
 from aacp.train.update import PlainUpdate, Update
 
 if TYPE_CHECKING:
@@ -66,23 +67,26 @@ class Session:
         self.fabric = fabric
         self.is_classifier = loss is None
         device = fabric.device
-        model.to(device)
-        if device.type == "cuda":
-            channels_last(model)
+        self.layout = faster_layout(device)
+        lay_out(model.to(device), self.layout)
         optimiser = optimiser_for(model, recipe, device)
         self.average = Average(model, recipe.average) if recipe.average else None
         self.teacher = None if teacher is None else Teacher(teacher, device, half_type(fabric))
         wrapped, self.optimiser = fabric.setup(model, optimiser)
         self.objective = Objective(recipe, loss)
-        plain = PlainUpdate(
+        self._plain = PlainUpdate(
             fabric, wrapped, self.optimiser, self.objective, self.teacher, self.average, recipe.lr, recipe.clip
         )
-        faster: Update | None = accelerated("update_for", plain, model) if accelerate else None
-        self.update: Update = faster or plain
+        self._accelerates = accelerate
+        self.update = self._fastest_update()
         self._is_checked = False
         self._classes = 0  # the network's number of classes, known after the first batch
         if isinstance(source, LoaderBatches) and has_batch_norm(model):
             source.skip_batches_below(2)
+
+    def _fastest_update(self) -> Update:
+        faster: Update | None = accelerated("update_for", self._plain, self.model) if self._accelerates else None
+        return faster or self._plain
 
     def run_epoch(self, number: int) -> Epoch:
         """Train for one epoch, counted from 0."""
@@ -98,6 +102,8 @@ class Session:
         with global_seed(self.fabric.device, *seeds), fastest_convolutions(self.source.has_one_shape):
             for step, (inputs, targets) in enumerate(pace.waiting(self.source.epoch(number))):
                 self._check(inputs, targets)
+                if self.layout is PLAIN:
+                    inputs = contiguous(inputs)
                 if self.recipe.mixing:
                     inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing, self.recipe.mixture)
                 with pace.computing():
@@ -156,14 +162,34 @@ class Session:
         self._is_checked = True
         if batch_size_of((inputs, targets)) == 1 and has_batch_norm(self.model):
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
-        outputs = self._outputs(self.model, inputs, "network")
+        try:
+            outputs, answers = self._all_outputs(inputs)
+        except InvalidData:
+            if self.layout is PLAIN:
+                raise
+            self._use_plain_layout()
+            outputs, answers = self._all_outputs(contiguous(inputs))
         if self.is_classifier:
             self._check_classes(outputs, targets)
-        if self.teacher is not None:
-            self._check_teacher(self.teacher, inputs, outputs, targets)
+        if answers:
+            self._check_answers(answers, outputs, targets)
 
-    def _check_teacher(self, teacher: Teacher, inputs: Any, outputs: Any, targets: Any) -> None:
-        answers = [self._outputs(network, inputs, "teacher") for network in teacher.networks]
+    def _all_outputs(self, inputs: Any) -> tuple[Any, list[Any]]:
+        """The outputs of the network for a batch, and those of each teacher."""
+        teachers = [] if self.teacher is None else self.teacher.networks
+        outputs = self._outputs(self.model, inputs, "network")
+        return outputs, [self._outputs(teacher, inputs, "teacher") for teacher in teachers]
+
+    def _use_plain_layout(self) -> None:
+        """Return to the plain layout, which the code of some networks needs."""
+        self.layout = PLAIN
+        for network in (self.model, *([] if self.teacher is None else self.teacher.networks)):
+            lay_out(network, PLAIN)
+        if self.average is not None:
+            self.average.follow(self.model)  # its tensors are new ones
+        self.update = self._fastest_update()
+
+    def _check_answers(self, answers: list[Any], outputs: Any, targets: Any) -> None:
         for taught in answers:
             if _kind(taught) != _kind(outputs):
                 raise InvalidData(
@@ -199,7 +225,7 @@ class Session:
     def evaluate(self, batches: Batches, score: Score) -> float:
         """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
-        with averaged, evaluating(self.model), self.fabric.autocast():
+        with averaged, evaluating(self.model), giving_contiguous(self.model), self.fabric.autocast():
             return scored(score, self.model, batches, "held-out data")
 
 

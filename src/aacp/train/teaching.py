@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from aacp.data.examples import call
 from aacp.errors import InvalidLoss, InvalidOption
+from aacp.pytorch.layout import contiguous, faster_layout, lay_out
 from aacp.pytorch.modules import copy_module
 from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
@@ -62,7 +63,7 @@ class Objective:
     def labelled(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, or cross-entropy."""
         if self._loss is not None:
-            return _users_loss(self._loss, outputs, targets)
+            return _users_loss(self._loss, contiguous(outputs), targets)
         return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
 
     def taught(self, outputs: Any, answers: Sequence[Any]) -> Tensor:
@@ -126,9 +127,4 @@ def _prepared_copy(network: nn.Module, device: torch.device, half: torch.dtype |
         for module in prepared.modules():
             if isinstance(module, CONVERTIBLE):
                 module.to(half)
-    return channels_last(prepared) if device.type == "cuda" else prepared
-
-
-def channels_last(model: nn.Module) -> nn.Module:
-    """Change a network, in place, to the memory layout of fast convolutions on GPUs."""
-    return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+    return lay_out(prepared, faster_layout(device))

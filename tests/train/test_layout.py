@@ -1,0 +1,82 @@
+"""Training in a memory layout that the code of the network, of its teacher and of the user can work with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aacp.data.examples import inputs_of
+from aacp.train.loop import fit
+from aacp.train.recipe import Recipe
+from train.small_data import CLASSES, small_images
+
+RECIPE = Recipe(epochs=2, batch_size=16, lr=0.05)
+
+
+class Convolutional(nn.Module):
+    """A network that joins channels with positions by `view`, which needs contiguous tensors, or by `reshape`."""
+
+    def __init__(self, is_view: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(2, 6, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.fc = nn.Linear(6 * 6 * 6, CLASSES)
+        self.join = torch.Tensor.view if is_view else torch.Tensor.reshape
+        self.was_contiguous: set[bool] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x)).relu()
+        if self.training:
+            self.was_contiguous.add(x.is_contiguous())
+        return self.fc(self.join(x, (len(x), -1)))  # type: ignore[no-any-return]
+
+
+def trained(is_view: bool, **options: Any) -> Convolutional:
+    model = Convolutional(is_view)
+    recipe = replace(RECIPE, **options.pop("recipe", {}))
+    fit(model, small_images(64), recipe, device="cpu", **options)
+    return model
+
+
+def differences(one: nn.Module, other: nn.Module) -> float:
+    both = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return max(float((a.double() - b.double()).abs().max()) for a, b in both)
+
+
+@pytest.mark.parametrize("recipe", [{}, {"average": 0.5}, {"mixing": 1.0}], ids=["plain", "averaged", "mixed"])
+def test_a_network_that_needs_contiguous_tensors_learns_like_one_that_does_not(recipe: dict[str, Any]) -> None:
+    needing, other = trained(True, recipe=recipe), trained(False, recipe=recipe)
+    assert needing.was_contiguous == {True}
+    assert other.was_contiguous == {False}
+    assert differences(needing, other) < 1e-5
+    assert differences(needing, Convolutional(True)) > 1e-2  # of the weights before
+
+
+@pytest.mark.parametrize("student_needs_it", [False, True])
+def test_a_teacher_that_needs_contiguous_tensors_can_teach(student_needs_it: bool) -> None:
+    recipe = {"distillation": 0.5}
+    found = trained(student_needs_it, recipe=recipe, teacher=Convolutional(True).eval())
+    expected = trained(False, recipe=recipe, teacher=Convolutional(False).eval())
+    assert differences(found, expected) < 1e-5
+
+
+def test_the_loss_and_the_score_of_the_user_get_contiguous_outputs() -> None:
+    def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs.view(len(outputs), -1), targets.view(len(targets), -1))
+
+    @torch.no_grad()
+    def likeness(network: nn.Module, batches: Any) -> float:
+        return -float(sum(network(inputs_of(batch)).view(-1).square().sum() for batch in batches))
+
+    torch.manual_seed(0)
+    model = nn.Conv2d(2, 3, 3)
+    data = torch.randn(32, 2, 6, 6), torch.randn(32, 3, 4, 4)
+    assert fit(model, data, RECIPE, holdout=data, loss=squared, score=likeness, device="cpu").last.holdout is not None
+    assert model.weight.is_contiguous()
+    assert model(data[0]).is_contiguous()
