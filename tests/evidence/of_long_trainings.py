@@ -219,12 +219,3 @@ def training_names_the_better_teacher() -> Iterator[Claim]:
     ]
     words = "with {} % of the test images right taught ended {:.1f} to {:.1f} points lower"
     yield says(words, pct(teacher()["test"], 1), min(lost), max(lost))
-
-
-# -- larger batches ---------------------------------------------------------------------------------------------------
-
-
-@table(PAGE, "batch, ResNet56 at -50 %", "seconds per epoch")
-def batches() -> list[Row]:
-    rows = raw("train_speed_batches.json")["rows"]
-    return [(str(row["batch"]), ", ".join(f"{seconds:.2f}" for seconds in row["seconds"])) for row in rows]

@@ -123,3 +123,43 @@ def evaluation_of_a_folder_is_as_fast_as_a_plain_loop() -> Iterator[Claim]:
     ours, plain = (fmean(found["seconds"][f"evaluate, {who}"]) for who in ("aacp", "plain"))
     assert 0.9 < ours / plain < 1.1
     yield says("Evaluation of {:,} images takes as long as the plain loop", found["images"]["evaluate, aacp"])
+
+
+@table(PAGE, "batch, ResNet56 at -50 %", "seconds per epoch")
+def batches() -> list[Row]:
+    rows = raw("train_speed_batches.json")["rows"]
+    return [(str(row["batch"]), ", ".join(f"{seconds:.2f}" for seconds in row["seconds"])) for row in rows]
+
+
+# -- memory layouts on a processor ------------------------------------------------------------------------------------
+
+NAMES = {
+    "resnet56": "ResNet56, 32 px",
+    "vgg16": "VGG16, 32 px",
+    "mobilenet_v2": "MobileNetV2, 32 px",
+    "digits_resnet": "ResNet of the digits, 8 px",
+    "torchvision:mobilenet_v2": "MobileNetV2, 224 px",
+    "torchvision:resnet50": "ResNet50, 224 px",
+}
+
+
+def gains(what: str) -> dict[str, Row]:
+    """By network: how many times as long the plain layout takes, with the least and the most of all rounds."""
+    rows = [row for row in raw("layout_speed.json")["rows"] if row["what"] == what]
+    return {
+        NAMES[row["network"]]: (f"{row['ratio']:.2f} ({min(row['ratios']):.2f} to {max(row['ratios']):.2f})",)
+        for row in rows
+    }
+
+
+@table(PAGE, "network, half of its channels", "an estimate")
+def layouts() -> list[Row]:
+    estimates, epochs = gains("an estimate"), gains("an epoch")
+    return [(name, *found, *epochs[name]) for name, found in estimates.items()]
+
+
+@states("docs/training.md", "docs/estimate.md")
+def layouts_of_large_networks_gain() -> Iterator[Claim]:
+    rows = [row for row in raw("layout_speed.json")["rows"] if row["network"] not in ("resnet56", "digits_resnet")]
+    ratios = [row["ratio"] for row in rows]
+    yield says("{:.1f} to {:.1f} times as long in the plain layout", min(ratios), max(ratios))
