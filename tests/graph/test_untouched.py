@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -124,6 +127,20 @@ def test_hooks_and_closures_of_the_copy_leave_the_caller_alone() -> None:
     smaller(x)
     assert torch.equal(model.norm.running_mean, before)
     assert smaller.norm.running_mean.shape == (3,)
+
+
+class Kind(enum.Enum):
+    WIDE = 1
+
+
+def test_objects_that_all_code_shares_are_left_alone() -> None:
+    model = Watched()
+    model.kind = Kind.WIDE  # type: ignore[assignment]
+    model.logger = logging.getLogger("of.a.network")  # type: ignore[assignment]
+    aacp.trace(model, torch.randn(1, 3, 8, 8))
+    assert type(Kind.WIDE.value) is int
+    assert type(logging.getLogger("of.a.network").level) is int
+    assert pickle.loads(pickle.dumps(Kind.WIDE)) is Kind.WIDE
 
 
 def test_a_network_that_draws_random_numbers_leaves_the_generator_as_it_was() -> None:

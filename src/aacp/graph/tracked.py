@@ -269,10 +269,14 @@ def is_settings(value: Any) -> bool:
 
 
 def with_fields(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A shallow copy of an object with some fields replaced; frozen dataclasses too."""
+    """A shallow copy of an object with some fields replaced; frozen dataclasses too.
+
+    What is its own copy, such as a member of an enumeration or a logger, is returned as it is: other code shares it.
+    """
     twin = copy.copy(value)
-    for name, item in fields.items():
-        object.__setattr__(twin, name, item)
+    if twin is not value:
+        for name, item in fields.items():
+            object.__setattr__(twin, name, item)
     return twin
 
 
