@@ -170,6 +170,29 @@ def test_sensitivities_are_the_squared_jacobian_of_the_outputs() -> None:
     assert torch.allclose(grams.sensitivities["head.weight"], torch.full((1, 2), 64.0).double() / variance)
 
 
+def test_a_result_without_images_does_not_change_sensitivities() -> None:
+    def run(self: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.reader(self.stem(x).relu())
+        return y.mean(), y
+
+    def build_layers() -> dict[str, nn.Module]:
+        torch.manual_seed(0)
+        return {"stem": conv(3, 4), "reader": conv(4, 3, 1)}
+
+    found = grams_of(Block(run, **build_layers()).eval()).sensitivities
+    expected = grams_of(Block(lambda self, x: run(self, x)[1], **build_layers()).eval()).sensitivities
+    assert found.keys() == expected.keys() == {"stem.weight", "reader.weight"}
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_network_that_returns_classes_has_no_sensitivities() -> None:
+    torch.manual_seed(0)
+    model = Block(lambda self, x: self.reader(self.stem(x).relu()).argmax(1), stem=conv(3, 4), reader=conv(4, 3, 1))
+    grams = grams_of(model.eval())
+    assert grams.sensitivities == {}
+    assert np.isfinite(unit_importance(model, grams.graph, "obs", grams=grams)).all()
+
+
 def test_an_operator_without_gradients_leaves_errors_relative(monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("derivative is not implemented")

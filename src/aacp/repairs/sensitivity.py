@@ -43,15 +43,17 @@ def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches) -> Sen
     drawn = Batches.of(images, batch_size=BATCH_SIZE, device=images.device).shuffled(generator)
     outputs: list[list[torch.Tensor]] = []
     squares: Sensitivities = {}
+    count = 0
     programs = Programs(model, graph)
     for inputs in islice(drawn, IMAGES // BATCH_SIZE):
         labelled, products, _ = programs.of(inputs)
         with torch.enable_grad():
             results, found = _gradients(model, labelled, products, tensors_in(positional(model, inputs)), generator)
         outputs.append([result.detach() for result in results])
+        count += batch_size_of(inputs)
         for name, square in found.items():
             squares[name] = squares[name] + square if name in squares else square
-    scale = sum(batch_size_of(each[0]) for each in outputs) * _variance(outputs)
+    scale = count * _variance(outputs)
     return {name: square / scale for name, square in squares.items()} if scale > 0 else {}
 
 
@@ -65,7 +67,11 @@ def _gradients(
     """The results of the network, and the squared gradients of their random sum, summed over positions and images."""
     run = _ProbedRun(labelled, [product.node for product in products])
     copies = [tensor.clone() for tensor in inputs]
-    results = [result for result in run(model, copies) if result.is_floating_point() and result.requires_grad]
+    results = [
+        result
+        for result in run(model, copies)
+        if result.is_floating_point() and result.requires_grad and result.dim()  # not a loss: it is not of one image
+    ]
     if not results:
         return [], {}
     signs = [2 * torch.randint(0, 2, result.shape, generator=generator) - 1 for result in results]
