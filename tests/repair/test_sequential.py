@@ -372,8 +372,9 @@ def squared_error(network: nn.Module, model: nn.Module, x: Tensor) -> float:
 
 def test_images_of_a_sorted_data_set_are_mixed_before_some_are_held_out() -> None:
     labels = torch.arange(100).float()
-    inputs = sequential._shuffled({"image": labels[:, None], "again": labels, "size": torch.zeros(2)})
+    others = {"size": torch.zeros(2), "anchors": torch.arange(150), "scale": torch.tensor(2.0)}
+    inputs = sequential._shuffled({"image": labels[:, None], "again": labels, **others})
     assert inputs["image"][:, 0].tolist() == inputs["again"].tolist()  # what belongs together stays together
     assert sorted(inputs["again"].tolist()) == labels.tolist()
     assert 30 < inputs["again"][75:].mean() < 70  # the last quarter would have a mean of 87
-    assert inputs["size"].tolist() == [0, 0]
+    assert all(torch.equal(inputs[name], other) for name, other in others.items())

@@ -14,7 +14,7 @@ from aacp.channels.elements import Tensor
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.lanes import stays
 from aacp.data.batches import Batches
-from aacp.data.examples import narrowed, tensors_in
+from aacp.data.examples import batch_size_of, narrowed, tensors_in
 from aacp.data.memory import free_memory
 from aacp.errors import InvalidData, InvalidStructure
 from aacp.graph.shapes import tensors_of
@@ -61,11 +61,11 @@ def repair(
         return ()
     notes: list[str] = []
     with torch.no_grad():
-        count = _leading_size(inputs)
+        count = whole = batch_size_of(inputs)
         while True:
             pruned = evaluation_copy(original)
             pieces.scatter(pruned)
-            taken = _first(inputs, count)
+            taken = narrowed(inputs, 0, count, whole)
             steps = LockStep(labelled_program(original, graph, taken), original, pruned, units)
             fitting = _fitting_images(steps, count, device_of_model(original))
             try:
@@ -77,8 +77,8 @@ def repair(
                     raise
                 fitting = count // 2
             count = fitting
-        if count < _leading_size(inputs):
-            notes.append(f"There was too little memory for {_leading_size(inputs)} images: {count} of them were used.")
+        if count < whole:
+            notes.append(f"There was too little memory for {whole} images: {count} of them were used.")
         pieces.gather(pruned)
     return tuple(notes)
 
@@ -103,18 +103,13 @@ def _shuffled(inputs: Any) -> Any:
     Data sets are often sorted by class. Ridges are compared on the last images, and a lack of memory leaves only the
     first ones: both must be like all the others.
     """
-    whole = _leading_size(inputs)
+    whole = batch_size_of(inputs)
     order = torch.randperm(whole, generator=torch.Generator().manual_seed(0))
-    return pytree.tree_map_only(torch.Tensor, lambda t: t[order.to(t.device)] if len(t) == whole else t, inputs)
 
+    def mixed(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[order.to(tensor.device)] if tensor.dim() and len(tensor) == whole else tensor
 
-def _leading_size(inputs: Any) -> int:
-    return max(len(tensor) for tensor in tensors_in(inputs))
-
-
-def _first(inputs: Any, count: int) -> Any:
-    """The first images of a batch of inputs."""
-    return narrowed(inputs, 0, count, _leading_size(inputs))
+    return pytree.tree_map_only(torch.Tensor, mixed, inputs)
 
 
 def _fitting_images(steps: LockStep, count: int, device: torch.device) -> int:
