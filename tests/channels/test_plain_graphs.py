@@ -49,7 +49,11 @@ def test_a_graph_comes_back_from_plain_data() -> None:
         (("activations", 0, "born"), 2**31, r"activations\[0\] is born at step 2,147,483,648 and dies at step"),
         (("activations", 0, "dies"), 2**31, "activations last for 2,147,483,650 steps, more than can be added up"),
         (("form",), "evil", "form should be module or exported, but is 'evil'"),
-        (("ties",), [["nobody"]], "its ties do not name groups"),
+        (("activations", 0, "born"), -1, r"activations\[0\].born should be a whole number from 0"),
+        (("ties",), [["0", "nobody"]], "its ties do not name several free groups, each once"),
+        (("ties",), [["0", "1"]], "its ties do not name several free groups, each once"),  # 1 is frozen
+        (("ties",), [["0", "0"]], "its ties do not name several free groups, each once"),
+        (("ties",), [[]], "its ties do not name several free groups, each once"),
         (("model",), 5, "model should be text, but is 5"),
     ],
 )

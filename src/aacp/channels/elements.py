@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.disk.records import Count, Integer, Whole, WrongValue, between, of_length
+from aacp.disk.records import Count, Integer, Whole, WrongValue, of_length
 from aacp.errors import InvalidStructure
-from aacp.user.values import MAX_COUNT, shown
+from aacp.user.values import shown
 
 MAX_DIMS = 64  # of a tensor
 Sizes = Annotated[tuple[Whole, ...], of_length(0, MAX_DIMS)]
-Step = Annotated[int, between(-1, MAX_COUNT, "a step")]  # of the network's computation; -1 is before the first
 
 
 @dataclass(frozen=True)
@@ -133,5 +132,5 @@ class Activation:
 
     bytes_per_channel: Whole
     lanes: Sizes
-    born: Step
-    dies: Step
+    born: Whole
+    dies: Whole

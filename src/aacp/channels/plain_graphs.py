@@ -46,7 +46,7 @@ def graph_fields(data: Any) -> dict[str, Any]:
     graph = WrittenGraph(**read_fields(WrittenGraph, data))
     names = [group.name for group in graph.groups]
     require(len(set(names)) == len(names), "two of its groups have the same name")
-    require(all(name in names for tie in graph.ties for name in tie), "its ties do not name groups")
+    _require_ties(graph)
     _require_lanes(graph)
     _require_references(graph)
     _require_lifetimes(graph.activations)
@@ -54,6 +54,14 @@ def graph_fields(data: Any) -> dict[str, Any]:
     uneven = uneven_lane(lanes, [group.width for group in graph.groups])
     require(uneven is None, f"lane {uneven} holds the units of a group unequally often")
     return {**vars(graph), "lanes": lanes}
+
+
+def _require_ties(graph: WrittenGraph) -> None:
+    """Reject ties that a search cannot use."""
+    free = {group.name for group in graph.groups if group.frozen is None}
+    tied = [name for tie in graph.ties for name in tie]
+    fits = free.issuperset(tied) and len(set(tied)) == len(tied) and all(len(tie) > 1 for tie in graph.ties)
+    require(fits, "its ties do not name several free groups, each once")
 
 
 def _require_lanes(graph: WrittenGraph) -> None:
