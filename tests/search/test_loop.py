@@ -9,6 +9,7 @@ from aacp.bench.problems import Problem
 from aacp.bench.rivals import COMPARED, compared_method
 from aacp.errors import InvalidOption, RunLocked, RunMismatch
 from aacp.runs.folder import RunFolder
+from aacp.search.baselines import GivenStructures
 from aacp.search.history import Candidate, History
 from aacp.search.loop import Bounds, run_search, search_steps
 from aacp.search.methods import searcher
@@ -98,6 +99,11 @@ def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
 def test_an_interrupt_before_the_first_score_is_an_interrupt(problem: Problem) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_search(fresh(problem), Dies(problem, 1, KeyboardInterrupt), evaluations=30)
+
+
+def test_a_search_that_evaluates_nothing_says_why(problem: Problem) -> None:
+    with pytest.raises(InvalidOption, match=r"ended before its first evaluation \(exhausted\)"):
+        run_search(GivenStructures(problem.space, problem.budget), problem.estimate, evaluations=30)
 
 
 def test_a_torn_log_line_costs_one_evaluation(problem: Problem, tmp_path: Path) -> None:

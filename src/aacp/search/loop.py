@@ -49,7 +49,12 @@ class SearchResult:
         best = method.best
         recommended = method.recommended
         if best is None or recommended is None:
-            raise KeyboardInterrupt  # interrupted before the first evaluation: there is no result
+            if stopped == "interrupted":
+                raise KeyboardInterrupt
+            raise InvalidOption(
+                f"The search ended before its first evaluation ({stopped}). Allow more seconds, or use a method that "
+                "proposes a structure."
+            )
         return cls(best, recommended, method.history, stopped)
 
 
