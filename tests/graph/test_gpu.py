@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 import aacp
 from graph.micro_networks import MICRO
 from graph.oracles import half, tensors, zero_masked
+from graph.test_parts import IMAGES, Detector
 
 BY_NAME = {micro.name: micro for micro in MICRO}
 pytestmark = [
@@ -39,3 +40,9 @@ def test_an_example_on_the_cpu_is_moved_to_the_network() -> None:
     model = micro.build().eval()
     expected = aacp.trace(model, micro.example())
     assert aacp.trace(model.cuda(), micro.example()) == expected
+    graph = aacp.trace(model, micro.example(), form="exported")
+    smaller = aacp.shrink(model, graph, half(graph, seed=1), example=micro.example())
+    assert {p.device.type for p in smaller.parameters()} == {"cuda"}
+    detector = Detector().eval()
+    expected = aacp.trace(detector, IMAGES)
+    assert aacp.trace(detector.cuda(), IMAGES) == expected

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.graph import verification
+from aacp.graph.parts import record_calls
 from aacp.graph.slicing import cut
 from aacp.graph.tracing import difference_when_cut
 from graph.oracles import counted_macs
@@ -166,6 +167,12 @@ def test_calls_of_a_part_that_cannot_be_traced_are_named() -> None:
 
 
 @pytest.mark.slow
+def test_inputs_are_moved_to_the_network() -> None:
+    network = block(3, 4).to("meta")  # another device than that of the input, on every machine
+    (given,) = record_calls(network, torch.rand(1, 3, 8, 8))["0"].arguments
+    assert given.is_meta
+
+
 def test_named_parts_alone_are_traced(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES, parts="head")
     assert [group.name for group in graph.free] == ["head.tower.0"]

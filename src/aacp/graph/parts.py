@@ -20,9 +20,9 @@ from aacp.channels.elements import Activation, Layer, Member, Tensor
 from aacp.channels.graph import ChannelGraph
 from aacp.data.examples import tensors_in
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, failing_as
-from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
+from aacp.graph.unverified import arguments_for, evaluation_copy, trace_unverified, units_of_weights
 from aacp.pytorch.internals import Convolution, pytree
-from aacp.pytorch.modules import named_tensors, positional
+from aacp.pytorch.modules import named_tensors
 from aacp.user.options import nearest
 
 TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
@@ -72,7 +72,7 @@ def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
         "each)."
     )
     with torch.no_grad(), failing_as(InvalidExample, what, remedy):
-        twin(*positional(twin, example))
+        twin(*arguments_for(twin, example))
     return found
 
 

@@ -13,8 +13,8 @@ from aacp.errors import InvalidOption, InvalidStructure
 from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
-from aacp.graph.unverified import analyse
-from aacp.pytorch.modules import copy_module, positional, require_network
+from aacp.graph.unverified import analyse, arguments_for
+from aacp.pytorch.modules import copy_module, require_network
 from aacp.user.values import counted, instance
 
 
@@ -51,6 +51,6 @@ def cut_units(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *
             "was traced on."
         )
     twin = copy_module(model).eval()
-    program = to_program(twin, positional(twin, example))
+    program = to_program(twin, arguments_for(twin, example))
     propagation, assembled = analyse(program, None, twin, graph.form)
     return cut_exported(twin, propagation, assembled, graph, units)

@@ -42,8 +42,7 @@ def trace_unverified(
     """
     if any(tensor.is_meta for tensor in tensors_in(example)):
         raise InvalidExample("The example is on the meta device and has no data. Give an input with data.")
-    home = device_of_model(model)
-    arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), positional(model, example))
+    arguments = arguments_for(model, example)
     # One copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(evaluation_copy(model), arguments)
     typed = converted(arguments, dtype)
@@ -182,6 +181,15 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
             "weights and the values of its inputs."
         )
     return run
+
+
+def arguments_for(model: nn.Module, example: Any) -> tuple[Any, ...]:
+    """An example as positional arguments of a model, on its device."""
+    home = device_of_model(model)
+    result: tuple[Any, ...] = pytree.tree_map_only(
+        torch.Tensor, lambda tensor: tensor.to(home), positional(model, example)
+    )
+    return result
 
 
 def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
