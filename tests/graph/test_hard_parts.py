@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import aacp
+from aacp.graph.examples import FlatNetwork
 from aacp.graph.tracing import prepare
 from graph.oracles import counted_macs, half
 from sampling import sampled
@@ -53,10 +54,26 @@ def test_a_configuration_may_hold_python_modules_and_locks() -> None:
     assert aacp.shrink(model, graph, [3]).config.backend is json  # type: ignore[union-attr]
 
 
+class Untraceable(nn.Module):
+    """A part, and control flow that depends on the data."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.part(x)
+        return -y if y.sum() > 1e9 else y
+
+
 def test_an_attribute_may_be_called_modules() -> None:
     model = Two()
     model.modules = [model.first, model.last]  # type: ignore[assignment, method-assign]
-    assert free(aacp.trace(model, torch.randn(1, 3, 9, 9))) == ["first"]
+    x = torch.randn(2, 3, 9, 9)
+    assert free(aacp.trace(model, x)) == ["first"]
+    assert free(aacp.trace(Untraceable(model), x)) == ["part.first"]
+    assert torch.equal(FlatNetwork(model, (x,))(x)[0], model(x))
+    assert aacp.recalibrate(model, x).norms == 0
 
 
 class Recognition(nn.Module):

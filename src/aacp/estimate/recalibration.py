@@ -26,7 +26,7 @@ from aacp.errors import InvalidData, failing_as
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.pytorch.internals import BatchNorm, LiveMemory, pytree
 from aacp.pytorch.layout import PLAIN, laid_out, usable_layout
-from aacp.pytorch.modules import evaluating, require_network
+from aacp.pytorch.modules import evaluating, require_network, submodules
 from aacp.user.values import counted
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
@@ -98,14 +98,14 @@ def running_norms(model: nn.Module) -> Norms:
 
 def _norm_operators(model: nn.Module) -> int:
     """The number of batch norms that are operators of graph modules, which torch.export and our exported form make."""
-    graphs = [module.graph for module in model.modules() if isinstance(module, fx.GraphModule)]
+    graphs = [module.graph for module in submodules(model) if isinstance(module, fx.GraphModule)]
     calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
     return sum("batch_norm" in call for call in calls)
 
 
 def _has_untracked_norms(model: nn.Module) -> bool:
     """Whether a batch norm has no running statistics and always normalises by those of the batch at hand."""
-    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
+    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in submodules(model))
 
 
 @contextmanager

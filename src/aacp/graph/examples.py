@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aacp.data.examples import narrowed, tensors_in
 from aacp.errors import InvalidExample, InvalidOption, failing_as
 from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import submodules
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -149,7 +150,7 @@ class FlatNetwork(nn.Module):
 @contextmanager
 def _same_attributes(network: nn.Module) -> Iterator[None]:
     """Undo every assignment to an attribute, such as the grid that a detection head keeps for the next call."""
-    before = [(module, dict(module.__dict__)) for module in network.modules()]
+    before = [(module, dict(module.__dict__)) for module in submodules(network)]
     try:
         yield
     finally:

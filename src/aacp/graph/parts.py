@@ -22,7 +22,7 @@ from aacp.data.examples import tensors_in
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, failing_as
 from aacp.graph.unverified import arguments_for, evaluation_copy, trace_unverified, units_of_weights
 from aacp.pytorch.internals import Convolution, pytree
-from aacp.pytorch.modules import named_tensors
+from aacp.pytorch.modules import named_tensors, submodules
 from aacp.user.options import nearest
 
 TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
@@ -124,7 +124,7 @@ def _found(
     """Submodules with convolutions, from the outside to the inside; a part that can be traced is not divided."""
     for key, child in module.named_children():
         name = f"{path}.{key}" if path else key
-        if not any(isinstance(inner, Convolution) for inner in child.modules()):
+        if not any(isinstance(inner, Convolution) for inner in submodules(child)):
             continue
         called = calls.get(name)
         if called is not None and tensors_in(called.arguments):
