@@ -1200,6 +1200,13 @@ def instance_norm_with_statistics() -> nn.Module:
 
 
 @micro("stem.0 body.a body.b")
+def instance_norm_without_tensors() -> nn.Module:
+    """Only the number of channels that the norm holds says how wide it is."""
+    norms = nn.InstanceNorm2d(13), nn.InstanceNorm2d(9)
+    return around(10, chain(a=conv(10, 13), norm=norms[0], act=nn.SiLU(), b=conv(13, 9), norm2=norms[1]), 9)
+
+
+@micro("stem.0 body.a body.b")
 def group_norm() -> nn.Module:
     """Four groups of six and, as some networks have it, one group of all."""
     return around(

@@ -10,13 +10,13 @@ from fractions import Fraction
 from typing import Any, TypeGuard
 
 import numpy as np
-from torch import fx
+from torch import fx, nn
 
 from aacp.graph.labels import Ids, ids_of, varying
 from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Source, TorchCall, Tracked, whole_numbers
-from aacp.pytorch.internals import operator_arguments
+from aacp.pytorch.internals import Norm, operator_arguments
 
 TRIALS = 6  # random cuts in which a guess about a number must be right; verification follows
 # A size that no tensor has. If a number is computed from a shape, putting this size in place of the real one shows
@@ -63,6 +63,20 @@ def _has_shape_and_attribute(origin: int | None, use: SizeUse) -> TypeGuard[Trac
 def _difficulty(origin: int | None) -> int:
     """The number of sources: numbers computed from several others come last, when most of those are known."""
     return len(origin.sources) if isinstance(origin, Tracked) else 0
+
+
+def with_widths_of_norms(p: Propagation, model: nn.Module, sizes: list[TracedSize]) -> list[TracedSize]:
+    """Sizes with the widths in instance norms without tensors: torch warns if one is not that of the input."""
+    modules = dict(model.named_modules())
+    found = {size.source: size for size in sizes}
+    for call in p.program.calls():
+        norm = modules.get(call.module)
+        if call.operator == "instance_norm" and isinstance(norm, Norm) and len(call.tensors) == 1:
+            lane = p.lane(call["input"], 1, call.where)
+            if lane is not None and norm.num_features == len(lane):
+                source = Source(call.module, ("num_features",))
+                found.setdefault(source, TracedSize(source, lane, Fraction(1)))
+    return list(found.values())
 
 
 # -- where a number comes from ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from aacp.graph.labels import Ids
 from aacp.graph.program import Program, to_program
 from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
-from aacp.graph.sizes import TracedSize, resolve_sizes
+from aacp.graph.sizes import TracedSize, resolve_sizes, with_widths_of_norms
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import device_of_model, positional, private_copy, submodules
@@ -68,6 +68,8 @@ def analyse(
     """
     propagation, sizes = propagate(program, run, form, graph)
     if run is not None:
+        if form == "module":
+            sizes = with_widths_of_norms(propagation, model, sizes)
         _compare_macs(propagation, run.macs)
         if any(isinstance(module, nn.MultiheadAttention) for module in submodules(model)):
             propagation.notes.append(FAST_PATH)
