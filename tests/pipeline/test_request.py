@@ -183,6 +183,16 @@ def test_a_folder_that_a_killed_writer_left_may_begin_a_run(tmp_path: Path) -> N
         require_room(aacp.RunFolder(tmp_path))
 
 
+def test_hidden_files_of_other_programs_do_not_keep_a_run_from_beginning(task: PruningTask, tmp_path: Path) -> None:
+    for name in (".gitignore", ".DS_Store"):
+        (tmp_path / name).touch()
+    folder = aacp.RunFolder(tmp_path)
+    require_room(folder)
+    register_request(folder, task, aacp.Budget.of({"macs": 0.5}), aacp.Plan())
+    register_request(folder, task, aacp.Budget.of({"macs": 0.6}), aacp.Plan())  # nothing was computed for the first
+    assert [limit.pruning_rate for limit in read_request(folder).limits] == [0.6]
+
+
 def test_a_path_that_is_too_long_is_left_to_the_lock(tmp_path: Path) -> None:
     require_room(aacp.RunFolder(tmp_path / ("n" * 300)))
 

@@ -19,7 +19,7 @@ import torch
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.data.splits import number_of_examples
-from aacp.disk.folders import LOCK, names_in
+from aacp.disk.folders import names_in
 from aacp.disk.records import plain
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.deployment import Deployment
@@ -44,7 +44,7 @@ from aacp.version import __version__
 AnyRequest = Request | TrainingRequest
 # Files that a search with another request may find: the request itself, the graph (traced again), and latency tables,
 # which record what they are valid for. Trainings have their own requests, and none begins before the search ends.
-REUSABLE_FILES = (RUN, GRAPH, LOCK, TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
+REUSABLE_FILES = (RUN, GRAPH, TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
@@ -120,7 +120,15 @@ def _holds_only_reusable_files(folder: RunFolder) -> bool:
     """Whether the folder holds only files that a search with another request may find."""
     if any(is_begun(place) for place in (folder.path / TRAININGS).glob("*")):
         return False
-    return all(name in REUSABLE_FILES for name in names_in(folder))
+    return not _other_files(folder)
+
+
+def _other_files(folder: RunFolder) -> list[str]:
+    """The names of the files that only a search with the same request may find.
+
+    Hidden files are left out: they are the lock, what a writer left that was killed, or those of other programs.
+    """
+    return [name for name in names_in(folder) if name not in REUSABLE_FILES and not name.startswith(".")]
 
 
 def require_same(folder: Path, before: Request, request: Request, names: Sequence[str], advice: str) -> None:
@@ -198,8 +206,7 @@ def read_request(folder: RunFolder) -> Request:
 def require_room(folder: RunFolder) -> None:
     """Reject a folder that holds a training, or other files and no run, before it is locked and data are loaded.
 
-    A run.json that was lost may be restored from its copy in the manifest. Hidden files are accepted: a writer that was
-    killed may have left them, and the lock removes them.
+    A run.json that was lost may be restored from its copy in the manifest.
     """
     if not os.path.isdir(folder):
         return
@@ -207,7 +214,7 @@ def require_room(folder: RunFolder) -> None:
         reject_training(folder.read_json(RUN))
     if os.path.exists(folder.path / RUN) or folder.read_json(RUN) or _results_in(folder):
         return
-    others = [name for name in names_in(folder) if name not in REUSABLE_FILES and not name.startswith(".")]
+    others = _other_files(folder)
     if others:
         _reject_several_runs(folder)
         raise RunMismatch(
