@@ -215,3 +215,13 @@ def test_a_folder_in_place_of_a_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "graph.json").mkdir()
     found = check_folder(tmp_path)
     assert [(file.file, file.state) for file in found.files] == [("graph.json", "damaged")]
+
+
+def test_a_run_and_a_training_may_have_the_name_of_the_folder_of_a_check(tmp_path: Path) -> None:
+    run = tmp_path / "check"
+    training = run / "trainings" / "check"
+    RunFolder(run).write_json("run.json", {})
+    RunFolder(training).write_json("training.json", {})
+    RunFolder(training / "check").write_json("manifest.json", {})  # of the networks for the device, not of a run folder
+    files = [(file.file, file.state) for file in check_folder(run).files]
+    assert files == [("run.json", "whole"), ("trainings/check/training.json", "whole")]

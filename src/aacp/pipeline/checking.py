@@ -17,7 +17,7 @@ from aacp.disk.reading import read_bytes, read_json
 from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
-from aacp.pipeline.device_check import unchecked_limit
+from aacp.pipeline.device_check import is_check_folder, unchecked_limit
 from aacp.pipeline.reuse import require_evaluated, require_valid
 from aacp.runs.chosen import ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
@@ -98,7 +98,7 @@ class FolderCheck(Record):
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
     """The state of all files in a run folder, the folder of a sweep, a repetition or a training."""
     top = Path(folder)
-    places = [place for place in folders_in(top) if place.name != CHECK_FOLDER]
+    places = [place for place in folders_in(top) if not is_check_folder(place)]
     runs = [place for place in places if (place / RUN).is_file() and (place / GRAPH).is_file()]
     found: dict[str, CheckedFile] = {}
     limits: list[str] = []

@@ -26,6 +26,7 @@ from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.exports import files_of
 from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
+from aacp.runs.listing import FIRST_FILES
 from aacp.runs.trainings import run_of
 from aacp.user.values import path_text
 
@@ -33,6 +34,11 @@ from aacp.user.values import path_text
 def unchecked_limit(choice: ChosenStructure) -> LimitResult | None:
     """The limit on latency that the table of another device predicts to be met; None if nothing is to be checked."""
     return next((limit for limit in choice.limits if limit.cost == LATENCY and limit.measured is False), None)
+
+
+def is_check_folder(place: Path) -> bool:
+    """Whether a folder is that of a check; a run or a training may have the same name."""
+    return place.name == CHECK_FOLDER and not any((place / name).exists() for name in FIRST_FILES)
 
 
 # -- delivery ---------------------------------------------------------------------------------------------------------
@@ -111,7 +117,7 @@ def check_from_results(folder: str | os.PathLike[str], file: str | os.PathLike[s
 def _checked_training(folder: Path, file: Path) -> Path:
     """The folder of the training whose check the results are of."""
     results = read_results(file, CHECK)
-    checks = [place for place in folders_in(folder) if place.name == CHECK_FOLDER and (place / MANIFEST).is_file()]
+    checks = [place for place in folders_in(folder) if is_check_folder(place) and (place / MANIFEST).is_file()]
     if not checks:
         raise RunMismatch(
             f"{folder} has no folder {CHECK_FOLDER}, since its latency was not searched with the table of another "
