@@ -8,12 +8,14 @@ which a resumed run notices a different function.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 FINGERPRINT_LENGTH = 8  # hexadecimal digits
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
 
 
 def source_of(function: Callable[..., Any]) -> str:
@@ -41,7 +43,7 @@ def _fingerprint(function: Callable[..., Any]) -> str:
     holder = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
     parts = vars(holder).values() if isinstance(holder, type) else (holder,)
     codes = [part.__code__ for part in parts if hasattr(part, "__code__")]
-    defaults = [repr(getattr(part, "__defaults__", None)) for part in parts if hasattr(part, "__code__")]
+    defaults = [_text(getattr(part, "__defaults__", None)) for part in parts if hasattr(part, "__code__")]
     text = "\n".join([*(line for code in codes for line in _instructions(code)), *defaults])
     return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
@@ -54,4 +56,14 @@ def _instructions(code: types.CodeType) -> Iterator[str]:
         if isinstance(constant, types.CodeType):
             yield from _instructions(constant)
         else:
-            yield repr(constant)
+            yield _text(constant)
+
+
+def _text(value: object) -> str:
+    """The text of a constant or a default, without what differs between processes: addresses, and the order of sets."""
+    if type(value) is tuple:
+        inner = ", ".join(map(_text, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__}({sorted(map(_text, value))})"
+    return ADDRESS.sub("", repr(value))
