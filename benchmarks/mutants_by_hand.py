@@ -402,7 +402,7 @@ SEARCH = [
     _mutant("a better structure of an earlier run is ignored", "pipeline/searching.py",
             "better or found.recommended", "found.recommended", "glue/test_reuse.py"),
     _mutant("a worse structure of an earlier run is preferred", "pipeline/searching.py",
-            "candidate.score > best.score", "candidate.score < best.score", "glue/test_reuse.py"),
+            "candidate.score > score", "candidate.score < score", "glue/test_reuse.py"),
     _mutant("scores of another network are reused", "pipeline/searching.py",
             "require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)", "pass",
             "glue/test_reuse.py"),

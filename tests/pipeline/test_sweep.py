@@ -100,6 +100,19 @@ def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_p
     assert again.choices == found.choices
 
 
+def test_a_better_structure_of_an_earlier_run_is_kept(model, data, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure: 1 / sum(structure))  # the smaller, the better
+    (earlier,) = sweep(model, data, [{"macs": 0.7}], tmp_path / "earlier", plan=PLAN, name="digits_resnet").choices
+    known_from = [tmp_path / "earlier" / "macs-0.7"]
+    budgets = [{"macs": rate} for rate in (0.5, 0.3)]
+    found = sweep(model, data, budgets, tmp_path / "later", plan=PLAN, known_from=known_from, name="digits_resnet")
+    tight, loose = (
+        min(sum(line["counts"]) for line in lines(folder.path / "history.jsonl")) for folder in found.folders
+    )
+    assert sum(earlier.counts) < tight < loose  # or this shows nothing
+    assert [choice.counts for choice in found.choices] == [earlier.counts, earlier.counts]
+
+
 def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, data, swept, monkeypatch) -> None:
     monkeypatch.setattr(PSAE, "_scored", None)
     again = sweep(model, data, BUDGETS, swept.folders[0].path.parent, plan=PLAN, name="digits_resnet")

@@ -116,8 +116,7 @@ def test_a_better_known_structure_that_breaks_a_tie_does_not_win() -> None:
     broken[EQUAL[0]] += 2
     kept = Candidate(0, 0, TIED.smallest, 0.5)
     known = History([kept, Candidate(1, 0, Structure(broken), 0.9)])
-    worst = Candidate(2, 0, TIED.full, 0.1)
-    assert better_known(known, BUDGET, TIED, worst) == kept
+    assert better_known(known, BUDGET, TIED, 0.1) == kept
 
 
 def test_a_search_is_not_resumed_with_other_ties() -> None:

@@ -116,7 +116,7 @@ class Search:
             return self._predicted_choice(found.recommended), found.history
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found)
-        better = better_known(self.known, self.bound_budget, self.space, found.best)
+        better = better_known(self.known, self.bound_budget, self.space, found.best.score)
         return choice_of(better or found.recommended, self.bound_budget), found.history
 
     def choices(self, candidates: Sequence[Candidate]) -> list[ChosenStructure]:
@@ -326,9 +326,9 @@ def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
     return ChosenStructure(candidate.structure.counts, candidate.score, limits)
 
 
-def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
-    """The best candidate of other searches within a budget, if it scores higher than `best`."""
-    better = History(candidate for candidate in known if candidate.score > best.score)
+def better_known(known: History, budget: Budget, space: SearchSpace, score: float) -> Candidate | None:
+    """The best candidate of other searches within a budget, if it has more than `score`."""
+    better = History(candidate for candidate in known if candidate.score > score)
     return next((candidate for candidate in better.within(budget) if candidate.structure in space), None)
 
 

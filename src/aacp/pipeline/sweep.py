@@ -251,7 +251,9 @@ class SweepRun:
             graph = run.trace()
             bound_budget = run.budget.on(graph)
             space = SearchSpace(graph, run.latency_stage(graph).find_steps())
-            better = better_known(known, bound_budget, space, best)
+            # The choice scores higher than the best of this search if it is that of an earlier run (known_from).
+            choice = ChosenStructure.from_json(run.folder.read_json(STRUCTURE))
+            better = better_known(known, bound_budget, space, max(choice.score, best.score))
             if better is not None:
                 run.record_choice(graph, choice_of(better, bound_budget))
 
