@@ -137,6 +137,14 @@ def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_pat
         assert lines(one.path / "history.jsonl") == lines(other.path / "history.jsonl")
 
 
+def test_the_network_is_traced_once_for_all_budgets(model, data, tmp_path: Path) -> None:
+    happened: list[aacp.Event] = []
+    plan = replace(PLAN, evaluations=2)
+    with aacp.listen(happened.append):
+        sweep(model, data, [{"macs": 0.3}, {"macs": 0.5}], tmp_path, plan=plan, name="digits_resnet")
+    assert [event.name for event in happened if event.kind == "stage"].count("trace") == 1
+
+
 def test_estimates_are_beside_the_score_of_the_unpruned_network(model, data, swept: Sweep) -> None:
     expected = aacp.accuracy(deepcopy(model).eval(), aacp.Batches.of(data.holdout))
     assert [choice.unpruned for choice in swept.choices] == [expected] * len(BUDGETS)

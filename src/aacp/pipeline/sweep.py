@@ -191,8 +191,9 @@ class SweepRun:
             for run in runs if self.trains else ():
                 run.register_training()  # before the first search, so that mistakes are found now
             try:
+                graph = self._begin(runs[0])
                 for run in runs:
-                    self._search(run)
+                    self._search(run, graph)
             finally:
                 runs[0].shared.release()
             self._share_best(runs)
@@ -218,23 +219,32 @@ class SweepRun:
             for number, (budget, folder) in enumerate(zip(self.budgets, folders, strict=True))
         ]
 
-    def _search(self, run: PruningRun) -> None:
-        """One search; the first run traces for all and checks that every budget can be met."""
+    def _begin(self, first: PruningRun) -> ChannelGraph:
+        """The graph of the first run, which traces for all; every budget is checked before the first search."""
         known = self.folder.read_json(GRAPH)
+        if known is None and self.trains:
+            check_scoring(self.task)
+        with first.folder.lock():
+            first.mend()
+            first.register()  # before tracing, since it removes the graph of another request
+            graph = first.trace()
         if known is None:
-            if self.trains:
-                check_scoring(self.task)
-            with run.folder.lock():
-                graph = run.trace()
-            latency = run.latency_stage(graph)
+            latency = first.latency_stage(graph)
             for budget in self.budgets:
                 space = SearchSpace(graph, latency.find_steps())
                 bound = budget.on(graph, latency.table_for(budget))
                 bound.check(latency.within_reach(space, bound))
             self.folder.write_json(GRAPH, graph.to_json())
-        elif run.folder.read_json(GRAPH) is None:
-            run.folder.write_json(GRAPH, known)
-        run.find()
+        return graph
+
+    def _search(self, run: PruningRun, graph: ChannelGraph) -> None:
+        """One search, along the graph of the first run."""
+        with run.folder.lock():
+            run.mend()
+            run.register()
+            if not (run.folder.path / GRAPH).exists():
+                run.folder.write_json(GRAPH, graph.to_json())
+            run.find()
 
     def _share_best(self, runs: Sequence[PruningRun]) -> None:
         """Give each run the best structure that any run evaluated within its budget.
