@@ -135,6 +135,14 @@ def test_no_drop_at_all_is_more_than_any_cut_keeps(model, data, tmp_path: Path) 
         found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.0))
 
 
+@pytest.mark.usefixtures("linear")
+def test_a_space_in_which_no_share_is_within_reach_is_named(model, data, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("aacp.pipeline.max_drop.FINENESS", 0.25)
+    frozen = ("conv1", "layer2.*", "layer3.*")  # what is left is about a twentieth of the parameters
+    with pytest.raises(aacp.InfeasibleBudget, match=r"No structure of this space removes 25.0 % of the params"):
+        found(model, data, {}, tmp_path, replace(PLAN, shrink="params", frozen=frozen))
+
+
 def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> None:
     """Every probe is trained, and the network within the drop is the one whose score is in its log."""
     recipe = replace(DIGITS.scaled(20), distillation=0.5)

@@ -44,6 +44,12 @@ class MaxDropSearch:
         report_progress(f"the unpruned network has {how}{unpruned:.4f} on held-out data; {allowed:.4f} is allowed")
         passed = 0
         failed = self._first_share_out_of_reach()
+        if failed <= 1:
+            raise InfeasibleBudget(
+                f"No structure of this space removes {100 * FINENESS:.1f} % of the {self.plan.shrink}, the smallest "
+                "share that is tried. Prune more layers (frozen, scope, parts), use a finer step, or shrink another "
+                "cost."
+            )
         best = None
         unmet = None  # why the smallest share that failed has no structure, if it has none
         while failed - passed > 1:
