@@ -100,6 +100,25 @@ def test_other_options_order_and_circumstances_are_the_same_request(started: lis
     assert len(started) == 4
 
 
+def test_a_training_that_needs_trust_is_repeated_with_it(started: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "seed-13").mkdir()  # whose command fails, as without trust
+    repeated = ("repeat", "--seeds", "13", "--run", tmp_path, "--", "finetune", "--epochs", "2")
+    assert run(*repeated)[0] == 1
+    assert "holds seeds of another request" not in run(*repeated, "--trust")[2]
+    assert started[1] == ["finetune", "--epochs", "2", "--trust", str(tmp_path / "seed-13"), "--json"]
+
+
+def test_seeds_may_have_other_numbers_of_workers(started: list[list[str]], tmp_path: Path) -> None:
+    repeated = ("repeat", "--seeds", "1", "--run", tmp_path, *PRUNE, "--proposals", "8")
+    path = tmp_path / "repeat-prune.json"
+    assert run(*repeated)[0] == 0
+    found = json.loads(path.read_text())
+    found["request"] |= {"workers": None, "trust": False}  # as an older version recorded them
+    path.write_text(json.dumps(found))
+    assert run(*repeated, "--workers", "4")[0] == 0
+    assert len(started) == 2
+
+
 def test_prune_continues_from_a_search_and_no_other_command_does(started: list[list[str]], tmp_path: Path) -> None:
     folder = tmp_path
     (folder / "repeat-search.json").write_text(

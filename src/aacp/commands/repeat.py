@@ -43,6 +43,8 @@ CIRCUMSTANCES = (
     "again",
     "processes",
     "until",
+    "workers",
+    "trust",
 )
 PLACEHOLDER = "{seed}"
 SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interrupted again
