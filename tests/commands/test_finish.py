@@ -106,6 +106,23 @@ def test_a_network_by_its_name_is_evaluated_with_its_weights(weights: Path) -> N
     assert json.loads(out)["params"] == sum(p.numel() for p in network.parameters())
 
 
+def test_a_run_with_a_score_that_cannot_be_imported_is_not_evaluated_by_accuracy(tmp_path: Path) -> None:
+    def error(network: torch.nn.Module, batches: aacp.Batches) -> float:
+        return aacp.accuracy(network, batches) - 1
+
+    plan = aacp.Plan(evaluations=1, calibration_images=16, recipe=None, reconstruction=None, export=False)
+    network = aacp.build_model("digits_resnet")
+    digits = aacp.load_data("digits")
+    aacp.prune(network, digits, {"macs": 0.5}, tmp_path, plan=plan, score=error, name="digits_resnet", device="cpu")
+    code, _, err = run("evaluate", tmp_path, "--data", "digits", "--device", "cpu")
+    assert (code, "was scored by error, which cannot be imported" in err) == (1, True)
+    named = ("--metric", "aacp:accuracy")
+    code, out, _ = run("evaluate", tmp_path, "--data", "digits", "--device", "cpu", *named, "--json")
+    assert code == 0
+    after = json.loads((tmp_path / "trainings/untrained/evaluation.json").read_text())["after"]
+    assert json.loads(out)["test"] == pytest.approx(after["test"] + 1)
+
+
 def test_a_sweep_prints_every_budget(weights: Path, tmp_path: Path) -> None:
     limits = ["--prune-macs", "0.3,0.6", "--data", "digits", "--evaluations", "6", "--calibration", "64"]
     arguments = ["digits_resnet", "--weights", weights, *limits, "--device", "cpu", "--run", tmp_path]

@@ -9,7 +9,8 @@ from torch import nn
 from aacp.artefact.header import Artefact
 from aacp.artefact.storage import load
 from aacp.data.devices import device_of
-from aacp.data.likeness import Likeness
+from aacp.data.likeness import LIKENESS, Likeness
+from aacp.data.scores import accuracy
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidData, InvalidOption, UnknownModel
 from aacp.graph.tracing import trace
@@ -47,7 +48,7 @@ def evaluate(
         data: the name of the data; a run folder records its own.
         weights: the file of the weights of a network given by name.
         model: the name of the network that a file was cut from, if the file does not record it.
-        metric: package.module:function of the score; a run folder records its own.
+        metric: package.module:function of the score; a run folder records its own, if a module defines it.
         device: where to compute; None is the GPU, if there is one.
         seed: the seed of the hold-out; a run folder records its own.
         holdout: the part of the training data that is held out, see `load_data`; a run folder records its own.
@@ -87,6 +88,11 @@ def evaluate(
         require_trust(path, recorded, trust)
         data = data or request.data_source or request.data
         metric = metric or request.metric_source or None
+        if metric is None and request.metric not in (accuracy.__name__, LIKENESS):
+            raise InvalidOption(
+                f"{network} was scored by {request.metric}, which cannot be imported, since no module defines it. Name "
+                "a score (--metric)."
+            )
         seed = seed if request.holdout_seed is None else request.holdout_seed
         holdout = request.holdout
     if data is None:
