@@ -27,7 +27,9 @@ def test_an_unknown_name_is_rejected_with_every_name_of_the_catalogue() -> None:
         ("digits", "the digits"),
         ("cifar10:some/folder", "CIFAR-10"),
         ("imagefolder:/data/birds", "/data/birds"),
+        ("imagefolder@32:birds", "birds"),
         ("mine:loaders", "mine:loaders"),
+        ("digits:load", "digits:load"),
     ],
 )
 def test_a_report_calls_data_by_its_title(name: str, title: str) -> None:
@@ -36,6 +38,7 @@ def test_a_report_calls_data_by_its_title(name: str, title: str) -> None:
 
 def test_a_function_of_the_user_has_the_defaults() -> None:
     assert named_data("mine:digits") is OWN_DATA
+    assert named_data("digits:mine") is OWN_DATA
 
 
 def test_the_catalogue_is_read_without_torch() -> None:

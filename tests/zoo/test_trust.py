@@ -119,7 +119,10 @@ def test_the_network_of_a_file_is_imported_only_with_trust(stranger: Path) -> No
         (MODEL, "torchvision.models.detection:ssd300_vgg16", False),
         (MODEL, "timm:resnet18", False),
         (MODEL, "torchvision_evil:build", True),
+        (MODEL, "timm.layers:build", True),  # only timm:NAME is built by the installed package
         (MODEL, "digits:build", True),  # a module may be called like a data set
+        (DATA, "digits:build", True),
+        (DATA, "cifar10@32:build", True),  # only folders of images have a size
         (DATA, "digits", False),
         (DATA, "cifar10:/data", False),
         (DATA, "imagefolder@32:/data", False),

@@ -32,17 +32,13 @@ USAGES = [known.usage for known in CATALOGUE.values()]
 
 def named_data(name: str) -> NamedData:
     """The entry of a name as `load_data` accepts it, such as "cifar10:data"; OWN_DATA for a function of the user."""
-    return CATALOGUE.get(_source(name), OWN_DATA)
+    source, colon, _ = name.partition(":")
+    known = CATALOGUE.get("imagefolder" if source.startswith("imagefolder@") else source, OWN_DATA)
+    # A module may be called like data that have no path: "digits:load" is a function of the user.
+    return OWN_DATA if colon and ":" not in known.usage else known
 
 
 def data_title(name: str) -> str:
     """What a report calls the data of this name: "CIFAR-10" for "cifar10:data"."""
-    source = _source(name)
-    if source not in CATALOGUE:
-        return name
-    return CATALOGUE[source].title or name.partition(":")[2]
-
-
-def _source(name: str) -> str:
-    """The kind of data of a name: "imagefolder" for "imagefolder@32:data"."""
-    return name.partition(":")[0].partition("@")[0]
+    known = named_data(name)
+    return name if known is OWN_DATA else known.title or name.partition(":")[2]

@@ -16,7 +16,6 @@ from aacp.zoo.catalogue import OWN_DATA, named_data
 
 MODEL = "model"  # the use of a name that `build_model` builds a network by
 DATA = "data"  # the use of a name that `load_data` loads data by
-LIBRARIES = ("torchvision", "timm")  # a network of these is built by the installed package
 
 
 def require_trust(place: str | os.PathLike[str], names: Iterable[tuple[str, str | None]], trust: bool) -> None:
@@ -38,8 +37,9 @@ def require_trust(place: str | os.PathLike[str], names: Iterable[tuple[str, str 
 
 def is_code(use: str, name: str) -> bool:
     """Whether a name stands for Python code of the user, not for something built in."""
-    if use == MODEL:
-        return ":" in name and name.partition(":")[0].split(".")[0] not in LIBRARIES
+    source = name.partition(":")[0]
+    if use == MODEL:  # of timm only "timm:NAME" is known by name: "timm.layers:build" is imported like any module
+        return ":" in name and source != "timm" and source.split(".")[0] != "torchvision"
     if use == DATA:
         return ":" in name and named_data(name) is OWN_DATA
     return ":" in name
