@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
 
 from aacp import Data, Images, InvalidData, InvalidOption
 from aacp.data.splits import sampled, split
@@ -207,9 +207,10 @@ def test_a_hold_out_of_a_loader_is_whole_in_order_and_collated_alike() -> None:
         DataLoader(pairs(), sampler=WeightedRandomSampler([1.0] * 40, 40)),
         DataLoader(pairs(), sampler=RandomSampler(pairs(), replacement=True)),
         DataLoader(pairs(), batch_sampler=[[0, 1], [2, 3]]),
+        DataLoader(pairs(), batch_sampler=BatchSampler(WeightedRandomSampler([1.0] * 40, 40), 4, drop_last=False)),
         DataLoader(pairs(), batch_size=None),
     ],
-    ids=["weighted", "with replacement", "batches of its own", "unbatched"],
+    ids=["weighted", "with replacement", "batches of its own", "weighted in batches", "unbatched"],
 )
 def test_a_loader_with_an_order_of_its_own_is_not_taken_apart(loader: DataLoader[object]) -> None:
     with pytest.raises(InvalidData, match=r"No hold-out .* of data, a DataLoader. Give .*aacp.Data\(train, holdout"):

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import (
-    BatchSampler,
     ConcatDataset,
     DataLoader,
     Dataset,
@@ -250,7 +249,8 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
     sampler = loader.sampler
     if type(loader).__iter__ is not DataLoader.__iter__:
         return False
-    if type(loader.batch_sampler) is not BatchSampler or type(sampler) not in (RandomSampler, SequentialSampler):
+    # Without a batch size, the examples come one by one, or the user's batch sampler orders them, not `sampler`.
+    if loader.batch_size is None or type(sampler) not in (RandomSampler, SequentialSampler):
         return False
     size = len(loader.dataset)  # type: ignore[arg-type]
     return not isinstance(sampler, RandomSampler) or (not sampler.replacement and sampler.num_samples == size)
