@@ -104,10 +104,10 @@ def _state_dict(path: Path, found: Any) -> dict[str, Tensor]:
 
 
 def _without_prefixes(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights without a wrapper's prefix on every name, unless the network has that prefix too."""
-    for prefix in PREFIXES:
-        while all(name.startswith(prefix) for name in weights) and not any(name.startswith(prefix) for name in own):
-            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    """The same weights without the prefixes of wrappers on every name, unless the network has that prefix too."""
+    added = [prefix for prefix in PREFIXES if not any(name.startswith(prefix) for name in own)]
+    while found := [prefix for prefix in added if all(name.startswith(prefix) for name in weights)]:
+        weights = {name.removeprefix(found[0]): value for name, value in weights.items()}
     return weights
 
 
