@@ -10,10 +10,10 @@ import pytest
 from aacp.latency.energy import EnergyCounter, find_counters
 
 
-def package(powercap: Path, number: int, energy: str, limit: int = 1_000_000_000) -> Path:
+def package(powercap: Path, number: int, energy: str, limit: int = 1_000_000_000, name: str = "") -> Path:
     folder = powercap / f"intel-rapl:{number}"
     folder.mkdir()
-    (folder / "name").write_text(f"package-{number}\n")
+    (folder / "name").write_text(f"{name or f'package-{number}'}\n")
     (folder / "max_energy_range_uj").write_text(f"{limit}\n")
     (folder / "energy_uj").write_text(energy)
     return folder / "energy_uj"
@@ -29,6 +29,12 @@ def test_every_package_of_the_processor_has_a_counter_in_joules(tmp_path: Path) 
     file.write_text("3500000\n")
     assert first.since(2.0) == 1.5
     assert second.since(5.0) == 0.0
+
+
+def test_the_counter_of_the_whole_machine_is_not_added_to_those_of_its_packages(tmp_path: Path) -> None:
+    package(tmp_path, 0, "2000000\n")
+    package(tmp_path, 1, "5000000\n", name="psys")
+    assert [counter.source for counter in find_counters("cpu", tmp_path)] == ["RAPL package-0"]
 
 
 def test_a_counter_that_started_again_is_followed(tmp_path: Path) -> None:

@@ -53,8 +53,11 @@ def _rapl_counters(powercap: Path) -> list[EnergyCounter]:
     found = []
     for package in sorted(powercap.glob("*-rapl:[0-9]")):  # parts of a package have a second number
         with suppress(OSError, ValueError):
+            name = read_text(package / "name").strip()
+            if name == "psys":  # the whole machine, with the packages
+                continue
             counter = EnergyCounter(
-                source=f"RAPL {read_text(package / 'name').strip()}",
+                source=f"RAPL {name}",
                 read=lambda file=package / "energy_uj": 1e-6 * int(read_text(file)),  # type: ignore[misc]
                 wraps_at=1e-6 * int(read_text(package / "max_energy_range_uj")),
             )
