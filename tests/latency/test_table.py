@@ -140,6 +140,8 @@ def test_a_graph_that_the_table_does_not_cover_is_rejected_by_name(table: Latenc
         table.cost(chain(32, 64, 64))
     with pytest.raises(aacp.InvalidStructure, match="covers 4 to 32 units of group 'conv0', but 2"):
         table.cost(GRAPH)([2, 64, 64, 128])
+    with pytest.raises(aacp.InvalidStructure, match="covers 4 to 32 units of group 'conv0', but 33"):
+        table.seconds([33, 64, 64, 128])
 
 
 def test_groups_that_were_frozen_since_stay_whole(table: LatencyTable) -> None:

@@ -247,11 +247,12 @@ class LatencyTable:
         return np.array([choice[-1] for choice in self.choices], dtype=np.int64)
 
     def _require_measured(self, rows: NDArray[np.int64]) -> None:
-        if (rows < self._least).any():
-            _, group = np.argwhere(rows < self._least)[0]
+        outside = (rows < self._least) | (rows > self._widest)
+        if outside.any():
+            row, group = np.argwhere(outside)[0]
             raise InvalidStructure(
-                f"The latency table covers {self._least[group]} to {self.choices[group][-1]} units of group "
-                f"{self.names[group]!r}, but {rows[:, group].min()} were requested. Measure with this pruning step."
+                f"The latency table covers {self._least[group]} to {self._widest[group]} units of group "
+                f"{self.names[group]!r}, but {rows[row, group]} were requested. Measure the space of this structure."
             )
 
     # -- JSON ---------------------------------------------------------------------------------------------------------
