@@ -24,7 +24,7 @@ from torch.utils.data import (
 from aacp.data.endless import length_of, require_countable
 from aacp.errors import InvalidData, InvalidOption
 from aacp.user.options import known_options
-from aacp.user.values import counted
+from aacp.user.values import checked_holdout, counted, seed_number
 
 UNNAMED = "data"
 DEFAULT_SHARE = 0.1  # of the training data is held out by default
@@ -123,7 +123,7 @@ def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple
     """
     require_countable(len(labels))
     due = _due(len(labels), holdout)
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    shuffled = np.random.default_rng(seed_number(seed)).permutation(len(labels))
     by_label = shuffled[np.argsort(labels.cpu().numpy()[shuffled], kind="stable")]
     taken = np.diff(due) > 0
     return torch.from_numpy(np.sort(by_label[~taken])), torch.from_numpy(np.sort(by_label[taken]))
@@ -131,21 +131,17 @@ def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple
 
 def _due(examples: int, holdout: Holdout) -> NDArray[np.int64]:
     """How many of the first 0, 1, 2, ... examples are held out: this rises evenly."""
+    holdout = checked_holdout(holdout)
     if holdout is None:
         holdout = DEFAULT_SHARE if examples * DEFAULT_SHARE <= MAX_DEFAULT else MAX_DEFAULT
     ranks = np.arange(examples + 1)
     due: NDArray[np.int64]
     if not isinstance(holdout, int):
-        if not 0 <= holdout < 1:
-            raise InvalidOption(
-                f"The hold-out is {holdout} of the training data. Give a share of at least 0 and below 1, or a whole "
-                "number of examples."
-            )
         due = np.floor(ranks * holdout + 1e-9).astype(np.int64)
         return due
-    if not 0 <= holdout < max(1, examples):
+    if holdout >= max(1, examples):
         raise InvalidOption(
-            f"A hold-out of {counted(int(holdout), 'example')} is requested, but the training data has {examples:,}, "
+            f"A hold-out of {counted(holdout, 'example')} is requested, but the training data has {examples:,}, "
             "of which some must remain for training. Give a smaller number, or a share such as 0.1."
         )
     due = ranks * holdout // max(1, examples)
