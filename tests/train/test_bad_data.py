@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,8 +48,9 @@ def test_labels_of_a_type_that_cross_entropy_does_not_take_are_named(kind: torch
         aacp.fit(network(), (X, (Y > 0).to(kind)), RECIPE, device="cpu")
 
 
-def test_labels_of_bytes_are_labels() -> None:
-    aacp.fit(network(), (X, Y.to(torch.uint8)), RECIPE, device="cpu")
+@pytest.mark.parametrize("mixing", [0.0, 1.0])
+def test_labels_of_bytes_are_labels(mixing: float) -> None:
+    aacp.fit(network(), (X, Y.to(torch.uint8)), replace(RECIPE, mixing=mixing), device="cpu")
 
 
 def test_a_probability_for_each_class_is_a_label() -> None:

@@ -53,7 +53,7 @@ def mixed(
     # Validating the arguments would wait for the device.
     share = torch.distributions.Beta(both, both, validate_args=False).sample().to(inputs.dtype)
     weight = _uniform_weight(inputs, share) if mixture == "blends" else _weight_outside_patches(inputs, share)
-    labels = F.one_hot(targets, classes).to(inputs.dtype)
+    labels = F.one_hot(targets.long(), classes).to(inputs.dtype)  # labels may be bytes
     kept = weight.flatten(1).mean(1, keepdim=True)
     return torch.lerp(_previous(inputs), inputs, weight), torch.lerp(_previous(labels), labels, kept)
 
