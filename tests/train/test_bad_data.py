@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import aacp
 
@@ -55,6 +55,22 @@ def test_labels_of_bytes_are_labels(mixing: float) -> None:
 
 def test_a_probability_for_each_class_is_a_label() -> None:
     aacp.fit(network(), (X, torch.full((16, 3), 1 / 3)), RECIPE, device="cpu")
+
+
+class Stream(IterableDataset[Any]):
+    """Examples in an order of their own, whose number is known."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(X, Y, strict=True)
+
+
+def test_a_stream_of_examples_is_trained_on_through_a_loader() -> None:
+    with pytest.raises(aacp.InvalidData, match=r"^Stream is an IterableDataset, .* Give a loader of it: DataLoader\("):
+        aacp.fit(network(), Stream(), RECIPE, device="cpu")
+    aacp.fit(network(), DataLoader(Stream(), 4), RECIPE, device="cpu")
 
 
 class Endless:

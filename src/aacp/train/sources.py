@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
@@ -47,6 +47,11 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
         raise InvalidData(
             f"{type(train).__name__} has no length, but the learning rate depends on the number of steps in an epoch. "
             "Give a data set or a loader with a length."
+        )
+    if isinstance(train, IterableDataset):
+        raise InvalidData(
+            f"{type(train).__name__} is an IterableDataset, whose examples come in its own order, but training orders "
+            "those of a data set. Give a loader of it: DataLoader(data, batch_size)."
         )
     require_examples(train, "training data")
     if has_own_batches(train):
