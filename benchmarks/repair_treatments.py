@@ -220,14 +220,14 @@ def per_cent(row: Mapping[str, Any]) -> str:
 
 def circumstances(device: str) -> Row:
     """The command, the versions and the hardware of a result; of the paths of this machine only the last parts."""
-    words = [_without_folders(word) for word in sys.argv]
+    words = [without_folders(word) for word in sys.argv]
     versions = f"python {platform.python_version()}, torch {torch.__version__}, aacp {aacp.__version__}"
     gpu = torch.cuda.get_device_name() if torch.device(device).type == "cuda" else None
     hardware = {"machine": machine(), "gpu": gpu, "threads": torch.get_num_threads()}
     return {"command": " ".join(["python", *words]), "versions": versions, "hardware": hardware}
 
 
-def _without_folders(word: str) -> str:
+def without_folders(word: str) -> str:
     """An argument in which an absolute path is shortened to its last part."""
     kind, colon, path = word.rpartition(":")
     return kind + colon + os.path.basename(path) if path.startswith(("/", "~")) else word

@@ -98,8 +98,11 @@ SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
 # The options that rows of one result have in common.
 SETTINGS = (
     *("network", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "step", "finalists", "rungs"),
-    *("epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations"),
+    *("epochs", "lr", "recipe", "scratch_recipe", "teacher", "evaluations", "images"),
 )
+FILES = {"weights": "--weights", "teacher_weights": "--teacher-weights"}  # settings too, with their options
+# What older results do not state: before the rate was recorded, all numbers of epochs had the full one by default.
+UNRECORDED = {"lr": 0.05, "images": 4096}
 FROM_NEW_WEIGHTS = ("scratch", "released-scratch")
 # Arms that --evaluations does not apply to.
 OWN_LENGTH = ("uniform", "uniform-repaired", "released", "released-scratch")
@@ -289,7 +292,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := known.get(job) or outcome(options, *job)) is not None]
-    given = {name: getattr(options, name) for name in (*SETTINGS, "arms", "seeds", "at_once")}
+    given = settings_of(options) | {name: getattr(options, name) for name in ("arms", "seeds", "at_once")}
     given["known"] = options.known.name if options.known else None
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
@@ -306,11 +309,25 @@ def known_rows(options: argparse.Namespace) -> dict[tuple[str, int], shared.Row]
     if options.known is None:
         return {}
     earlier = json.loads(options.known.read_text())
-    other = [name for name in SETTINGS if earlier.get(name) != getattr(options, name)]
+    found = recorded_settings(earlier)
+    other = [name for name, value in settings_of(options).items() if found.get(name) != value]
     if other:
         sys.exit(f"{options.known} has another {', '.join(other)}. Give the options that it was measured with.")
     about = {key: earlier[key] for key in ("command", "versions", "hardware")}
     return {(row["arm"], row["seed"]): {"measured_by": about} | row for row in earlier["rows"]}
+
+
+def recorded_settings(result: shared.Row) -> shared.Row:
+    """The settings that a result was measured with; an older one names its files in the command alone."""
+    words = result["command"].split()
+    files = {name: words[words.index(option) + 1] for name, option in FILES.items() if option in words}
+    return UNRECORDED | files | result
+
+
+def settings_of(options: argparse.Namespace) -> shared.Row:
+    """The settings that rows of one result have in common; of absolute paths only the last parts."""
+    files = {name: shared.without_folders(str(value)) for name in FILES if (value := getattr(options, name))}
+    return {name: getattr(options, name) for name in SETTINGS} | dict.fromkeys(FILES) | files
 
 
 def case_of(options: argparse.Namespace) -> str:

@@ -106,7 +106,7 @@ def test_search_pays_takes_over_the_rows_of_an_earlier_result(tmp_path: Path, mo
     options = search_pays.arguments()
     row = {"arm": "search", "seed": 0, "test": 0.5, "seconds": None}
     about = {"command": "python search_pays.py", "versions": "torch", "hardware": {"gpu": "H200"}}
-    earlier = {name: getattr(options, name) for name in search_pays.SETTINGS} | about | {"rows": [row]}
+    earlier = search_pays.settings_of(options) | about | {"rows": [row]}
     file = tmp_path / "earlier.json"
     file.write_text(json.dumps(earlier))
     monkeypatch.setattr(sys, "argv", [*called, "--arms", "uniform", "search", "--known", str(file)])
@@ -119,6 +119,40 @@ def test_search_pays_takes_over_the_rows_of_an_earlier_result(tmp_path: Path, mo
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--lr", "0.1", "--epochs", "7"])
     with pytest.raises(SystemExit, match=r"earlier.json has another epochs, lr\. Give the options that it was"):
         search_pays.main()
+
+
+@pytest.mark.usefixtures("among_scripts")
+@pytest.mark.parametrize(
+    ("weights", "rate", "other"),
+    [
+        ("base.safetensors", ["--lr", "0.05"], ""),
+        ("base.safetensors", [], "lr"),
+        ("vgg16.safetensors", ["--lr", "0.05"], "weights"),
+    ],
+)
+def test_rows_of_another_base_or_another_default_rate_are_not_taken_over(
+    weights: str, rate: list[str], other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older results state neither: the base is in their command, and all trainings had the full rate by default."""
+    import search_pays
+
+    file = tmp_path / "earlier.json"
+    words = ["--network", "vgg16", "--weights", "/folder/base.safetensors", "--data", "PATH", "--epochs", "30", *rate]
+    monkeypatch.setattr(sys, "argv", ["search_pays.py", *words, "--device", "cpu", "--known", str(file)])
+    options = search_pays.arguments()
+    earlier = {
+        name: value
+        for name, value in search_pays.settings_of(options).items()
+        if name not in ("lr", "images", "weights", "teacher_weights")
+    }
+    earlier["command"] = f"python search_pays.py --weights {weights} --epochs 30"
+    row = {"arm": "search", "seed": 0}
+    file.write_text(json.dumps(earlier | {"versions": "", "hardware": "", "rows": [row]}))
+    if other:
+        with pytest.raises(SystemExit, match=f"earlier.json has another {other}\\."):
+            search_pays.known_rows(options)
+    else:
+        assert set(search_pays.known_rows(options)) == {("search", 0)}
 
 
 @pytest.mark.usefixtures("among_scripts")
