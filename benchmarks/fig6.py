@@ -22,7 +22,17 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import mean
 
 import repair_treatments as shared
-from resumable import AACP, add_options, is_late, parsed, run_until_deadline, set_deadline, spread
+from resumable import (
+    AACP,
+    add_options,
+    file_name,
+    is_late,
+    parsed,
+    require_same,
+    run_until_deadline,
+    set_deadline,
+    spread,
+)
 from search_pays import delivered
 
 FIXED = 0.5
@@ -78,6 +88,8 @@ def summary(options: argparse.Namespace, rows: list[shared.Row]) -> None:
 def main() -> None:
     options = arguments()
     set_deadline(options)
+    settings = {name: getattr(options, name) for name in ("network", "epochs", "lr", "evaluations")}
+    require_same(options.runs, settings | {"weights": file_name(options.weights)})
     jobs = [(half, seed) for seed in options.seeds for half in HALVES]
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), jobs))

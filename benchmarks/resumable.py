@@ -7,6 +7,7 @@ interrupted at the deadline continues in the next call.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
+
+import repair_treatments as shared
 
 AACP = [sys.executable, "-m", "aacp.cli"]
 
@@ -60,6 +64,21 @@ def parsed(parser: argparse.ArgumentParser, **smallest: object) -> argparse.Name
     if not options.smoke and ":" not in options.data:
         options.data = f"cifar10:{options.data}"
     return options
+
+
+def require_same(runs: Path, settings: dict[str, Any]) -> None:
+    """Record the settings of a folder of runs. If it has runs with others, the program ends: they would be reported."""
+    file = runs / "settings.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    other = [name for name, value in settings.items() if known.get(name, value) != value]
+    if other:
+        sys.exit(f"{runs} has runs with another {', '.join(other)}. Give another folder as --runs.")
+    shared.write(runs, "settings", known | settings)
+
+
+def file_name(path: object) -> str | None:
+    """A file for settings: of an absolute path only the last part, since another machine may have it elsewhere."""
+    return shared.without_folders(str(path)) if path else None
 
 
 def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:

@@ -32,8 +32,9 @@ uniform network that meets the limit by the table, and a measurement confirms th
 The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`). A public
 checkpoint was trained on all training images, so its score on the hold-out says less.
 Everything is kept in --runs: the same command resumes an interrupted benchmark, even in the middle of a training. It
-exits with 1 until all commands are finished. On another machine, which has no runs yet, --known names the result of an
-earlier call with the same settings: its rows are taken over, and only other arms and seeds are run.
+exits with 1 until all commands are finished. Other settings need another folder. On another machine, which has no runs
+yet, --known names the result of an earlier call with the same settings: its rows are taken over, and only other arms
+and seeds are run.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--recipe NAME]
@@ -62,8 +63,10 @@ from resumable import (
     add_options,
     add_teacher,
     add_to,
+    file_name,
     is_late,
     parsed,
+    require_same,
     run_once,
     seconds_of,
     set_deadline,
@@ -284,6 +287,7 @@ def main() -> None:
     set_deadline(options)
     jobs = [(arm, seed) for seed in options.seeds for arm in options.arms]
     known = known_rows(options)
+    require_same(options.runs, settings_of(options))
     counters = find_counters(options.device)
     begun = [counter.read() for counter in counters]
     missing = [job for job in jobs if job not in known]
@@ -326,8 +330,8 @@ def recorded_settings(result: shared.Row) -> shared.Row:
 
 def settings_of(options: argparse.Namespace) -> shared.Row:
     """The settings that rows of one result have in common; of absolute paths only the last parts."""
-    files = {name: shared.without_folders(str(value)) for name in FILES if (value := getattr(options, name))}
-    return {name: getattr(options, name) for name in SETTINGS} | dict.fromkeys(FILES) | files
+    files = {name: file_name(getattr(options, name)) for name in FILES}
+    return {name: getattr(options, name) for name in SETTINGS} | files
 
 
 def case_of(options: argparse.Namespace) -> str:

@@ -25,7 +25,18 @@ from itertools import product
 from pathlib import Path
 
 import repair_treatments as shared
-from resumable import AACP, add_options, add_teacher, parsed, run_once, set_deadline, spread, teacher_of
+from resumable import (
+    AACP,
+    add_options,
+    add_teacher,
+    file_name,
+    parsed,
+    require_same,
+    run_once,
+    set_deadline,
+    spread,
+    teacher_of,
+)
 from search_pays import REPAIRED, UNIFORM
 
 STARTS = {"plain": [], "repaired": REPAIRED}
@@ -90,6 +101,10 @@ def show(options: argparse.Namespace, rows: list[shared.Row]) -> None:
 def main() -> None:
     options = arguments()
     set_deadline(options)
+    settings = {name: getattr(options, name) for name in ("network", "rate", "images")}
+    files = {"weights": options.weights, f"teacher {options.teacher}": options.teacher_weights}
+    settings |= {name: file_name(file) for name, file in files.items()}
+    require_same(options.runs, settings)
     for start in options.starts:
         search(options, start)
     ready = [start for start in options.starts if (options.runs / start / "structure.json").exists()]

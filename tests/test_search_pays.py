@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import runpy
@@ -276,6 +277,37 @@ def test_a_command_that_fails_is_given_once_more(
     assert {path.name for path in place.iterdir()} == names[failures]
     assert capsys.readouterr().out.count("failed:\ntoo little memory") == min(failures, 2)
     assert float(seconds_of(place).read_text()) > 0
+
+
+@pytest.mark.usefixtures("among_scripts")
+@pytest.mark.parametrize(
+    ("script", "first", "second", "other"),
+    [
+        ("search_pays", "--weights a --recipe base", "--weights b --epochs 7 --recipe base", "epochs, weights"),
+        ("search_pays", "--recipe base", "--recipe finetune", "recipe"),
+        ("short_trainings", "--rate 0.5 --recipe base", "--rate 0.7 --recipe finetune", "rate"),
+        ("short_trainings", "--teacher a --teacher-weights b", "--teacher a --teacher-weights c", "teacher a"),
+        ("short_trainings", "--teacher a --teacher-weights b", "--teacher b --teacher-weights c", None),
+        ("fig6", "--rates 0", "--rates 0 0.4 --lr 0.1", "lr"),
+        ("fig6", "--weights /here/a", "--weights /there/a", None),
+    ],
+)
+def test_a_folder_with_runs_of_other_settings_is_rejected(
+    script: str, first: str, second: str, other: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finished command does not run again, so that its result would be reported as that of the other settings."""
+    module = importlib.import_module(script)
+    monkeypatch.setattr(importlib.import_module("resumable"), "run_until_deadline", lambda *_: "")
+    monkeypatch.setattr(module, "run_until_deadline", lambda *_: "", raising=False)
+    ends = []
+    for given in (first, second):
+        places = ["--runs", str(tmp_path), "--device", "cpu"]
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", "--smoke", *given.split(), *places])
+        with pytest.raises(SystemExit) as ended:
+            module.main()
+        ends.append(ended.value.code)
+    rejected = f"{tmp_path} has runs with another {other}. Give another folder as --runs."
+    assert ends == [True, rejected if other else True]
 
 
 @pytest.mark.usefixtures("among_scripts")
