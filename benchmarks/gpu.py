@@ -13,8 +13,9 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
 it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
-order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. The commands
-of a plan that measures times have the GPU to themselves; those of other plans share it under MPS.
+order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. The steps of
+a plan that measures times run one after the other and beside no other plan; commands of other plans share the GPU
+under MPS.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ class Plan:
         steps: the steps.
         at_once: how many of them run at once.
         is_shared: whether commands share the GPU.
+        is_timed: whether some of its commands measure times, so that no command of another plan may run beside them.
     """
 
     steps: tuple[Step, ...]
     at_once: int = 1
     is_shared: bool = True
+    is_timed: bool = False
 
 
 def base(network: str) -> str:
@@ -274,7 +277,8 @@ PLANS = {
             pays("vgg16-latency", 600, "vgg16", f"{LATENCY} --batch 512"),
             pays("resnet56-latency", 700, "resnet56", f"{LATENCY} --batch 2048"),
             pays("mobilenet-latency", 700, "mobilenet_v2", f"{LATENCY} --batch 2048"),
-        )
+        ),
+        is_timed=True,  # the searches; the trainings after them share the GPU
     ),
     "two-limits": Plan(
         (
@@ -378,6 +382,7 @@ PLANS = {
             timing("latency-resnet20", 120, f"{PREDICTION} --networks resnet20 --batch 2048 {ON_GPU}"),
         ),
         is_shared=False,
+        is_timed=True,
     ),
     "prune": Plan(
         tuple(
@@ -402,7 +407,9 @@ def plan_named(text: str) -> Plan:
     """The plan of a name; the plan of several names, joined by +, has the steps of all, each step once."""
     plans = [PLANS[name] for name in text.split("+")]
     steps = dict.fromkeys(step for plan in plans for step in plan.steps)
-    return Plan(tuple(steps), max(plan.at_once for plan in plans), all(plan.is_shared for plan in plans))
+    is_timed = any(plan.is_timed for plan in plans)
+    at_once = 1 if is_timed else max(plan.at_once for plan in plans)
+    return Plan(tuple(steps), at_once, all(plan.is_shared for plan in plans), is_timed)
 
 
 # -- one call ---------------------------------------------------------------------------------------------------------
@@ -562,7 +569,7 @@ def main() -> None:
     if unknown or not (options.plans or options.list):
         parser.error(f"Give one or more of these plans: {', '.join(PLANS)}.")
     plans = [plan_named(text) for text in options.plans]
-    if options.together and not all(plan.is_shared for plan in plans):
+    if options.together and any(plan.is_timed for plan in plans):
         parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")
     data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
     call = Call(data, small, state, options.limit)

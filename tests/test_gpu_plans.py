@@ -55,6 +55,18 @@ def test_every_command_of_a_plan_is_accepted(tmp_path: Path, monkeypatch: pytest
     assert len(marked) > 5
 
 
+@pytest.mark.usefixtures("among_scripts")
+def test_plans_that_measure_latency_are_alone() -> None:
+    import gpu
+
+    measuring = {
+        name
+        for name, plan in gpu.PLANS.items()
+        if any(re.search(r"latency-rate|latency_prediction|train_speed", step.command) for step in plan.steps)
+    }
+    assert measuring == {name for name, plan in gpu.PLANS.items() if plan.is_timed} == {"latency-limit", "speed"}
+
+
 APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
 UNTIL_INTERRUPTED = """
 import pathlib, sys, time
@@ -131,7 +143,7 @@ def test_plans_run_together_if_none_of_them_measures_times(
 
     both = (waiting("one", "other"), waiting("other", "one"))
     plans = {"a": gpu.Plan(both[:1]), "b": gpu.Plan(both[::-1], at_once=2), "c": gpu.Plan((waiting("c", "one"),))}
-    monkeypatch.setattr(gpu, "PLANS", plans | {"timed": gpu.Plan((), is_shared=False)})
+    monkeypatch.setattr(gpu, "PLANS", plans | {"timed": gpu.Plan((), is_timed=True)})
     monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
 
     def call(*plans: str) -> object:
@@ -141,6 +153,7 @@ def test_plans_run_together_if_none_of_them_measures_times(
             gpu.main()
         return ended.value.code
 
+    assert [gpu.plan_named(name).at_once for name in ("b+c", "b+timed")] == [2, 1]
     assert call("a", "b+timed") == 2
     assert "A plan that measures times needs the GPU for itself." in capsys.readouterr().err
     assert call("a", "b+d") == 2
