@@ -36,7 +36,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BASE_FOLDERS = {"vgg16": "vgg16_half"}  # folders of bases that have another name than their network
-FOUND = "benchmarks/results/search_pays_{}_10_epochs.json"
+FOUND = "benchmarks/results/search_pays_{}_epochs.json"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
 TO_STOP = 30  # seconds before the deadline at which commands with {limit} stop by themselves
@@ -121,14 +121,21 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
     return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
 
 
-def on_imagenette(name: str, network: str, weights: str, rate: float, epochs: int) -> Step:
-    """A step of search_pays.py with a network of imagenette.py."""
+def on_imagenette(
+    name: str, network: str, weights: str, rate: float, epochs: int, missing: int = 9, known: str = ""
+) -> Step:
+    """A step of search_pays.py with a network of imagenette.py; of nine commands only those that are missing run."""
     command = (
         f"python benchmarks/search_pays.py --network imagenette:{network} --weights {weights} "
         f"--data {IMAGENETTE} {ARMS} --rate {rate} --epochs {epochs} --at-once 2 --limit {{limit}} "
-        "--runs {runs} --out {out} --device cuda"
+        "--runs {runs} --out {out} --device cuda" + known
     )
-    return Step(name, 450 + 15 * epochs, command)
+    return Step(name, -(-missing // 2) * (110 + 8 * epochs), command)
+
+
+def continuing(case: str) -> str:
+    """The option by which a step takes over the rows of a result in the repository, and measures the others."""
+    return f" --known {FOUND.format(case)}"
 
 
 def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (), data: str = CIFAR10) -> Step:
@@ -182,8 +189,8 @@ PRUNE = (
     "python benchmarks/prune_cifar10.py " + PUBLIC + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
 )
 
-# The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests, of latency and of
-# Imagenette are guesses.
+# The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests and of latency are
+# guesses.
 PLANS = {
     "tests": Plan(
         (
@@ -219,9 +226,9 @@ PLANS = {
     "imagenette": Plan(
         tuple(
             step
-            for rate in (30, 50, 70)
+            for rate, others in ((30, (1, continuing("imagenette_mobilenet_v2_30_10"))), (50, ()), (70, ()))
             for step in (
-                on_imagenette(f"imagenette-{rate / 100}", "mobilenet_v2", MOBILENET_V2, rate / 100, 10),
+                on_imagenette(f"imagenette-{rate / 100}", "mobilenet_v2", MOBILENET_V2, rate / 100, 10, *others),
                 untrained(
                     f"imagenette-{rate}-0", MOBILENET_V2,
                     f"{{out}}/search_pays_imagenette_mobilenet_v2_{rate}_10_epochs.json",
@@ -298,8 +305,8 @@ PLANS = {
     "epochs-0": Plan(
         (
             VGG16_1,
-            untrained("resnet56-0", base("resnet56"), FOUND.format("resnet56_70")),
-            untrained("mobilenet-0", base("mobilenet_v2"), FOUND.format("mobilenet_v2_50")),
+            untrained("resnet56-0", base("resnet56"), FOUND.format("resnet56_70_10")),
+            untrained("mobilenet-0", base("mobilenet_v2"), FOUND.format("mobilenet_v2_50_10")),
             untrained("vgg16-0", base("vgg16"), "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
         ),
         at_once=3,
@@ -314,7 +321,10 @@ PLANS = {
     "records": Plan(  # the default recipe, for at least 100 epochs
         (
             pays("vgg16-60", 330, "vgg16", "--arms uniform repaired --rate 0.6 --epochs 100", 6),
-            pays("resnet56-50-200", 900, "resnet56", "--arms uniform repaired --rate 0.5 --epochs 200", 6),
+            pays(
+                "resnet56-50-200", 450, "resnet56",
+                "--arms uniform repaired --rate 0.5 --epochs 200" + continuing("resnet56_50_200"), 3,
+            ),
         ),
         at_once=2,
     ),

@@ -56,6 +56,25 @@ def test_every_command_of_a_plan_is_accepted(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("among_scripts")
+def test_results_that_plans_continue_have_the_settings_of_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+    import search_pays
+
+    monkeypatch.chdir(ROOT)
+    call = gpu.Call(tmp_path, tmp_path, tmp_path, 500)
+    steps = [step for plan in gpu.PLANS.values() for step in plan.steps if "--known" in step.command]
+    assert {step.name for step in steps} == {"imagenette-0.3", "resnet56-50-200"}
+    for step in steps:
+        monkeypatch.setattr(sys, "argv", shlex.split(call.filled(step.command, step))[1:])
+        options = search_pays.arguments()
+        known = search_pays.known_rows(options)  # it rejects other settings
+        assert {arm for arm, _ in known} & {*options.arms}
+        assert {seed for _, seed in known} <= {*options.seeds}
+
+
+@pytest.mark.usefixtures("among_scripts")
 def test_plans_that_measure_latency_are_alone() -> None:
     import gpu
 
