@@ -13,9 +13,9 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
 it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
-order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. The steps of
-a plan that measures times run one after the other and beside no other plan; commands of other plans share the GPU
-under MPS.
+order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. A step may be
+given in place of a plan. The steps of a plan that measures times run one after the other and beside no other plan;
+commands of other plans share the GPU under MPS.
 """
 
 from __future__ import annotations
@@ -413,9 +413,21 @@ PLANS = {
 }  # fmt: skip
 
 
+def all_plans() -> dict[str, Plan]:
+    """The plans, and for each step of another name a plan that has this step and those that must be done before it."""
+    alone = {step.name: replace(plan, steps=needed(step, plan)) for plan in PLANS.values() for step in plan.steps}
+    return alone | PLANS
+
+
+def needed(step: Step, plan: Plan) -> tuple[Step, ...]:
+    """A step of a plan after all the steps that must be done before it."""
+    before = [other for earlier in plan.steps if earlier.name in step.after for other in needed(earlier, plan)]
+    return (*dict.fromkeys(before), step)
+
+
 def plan_named(text: str) -> Plan:
     """The plan of a name; the plan of several names, joined by +, has the steps of all, each step once."""
-    plans = [PLANS[name] for name in text.split("+")]
+    plans = [all_plans()[name] for name in text.split("+")]
     steps = dict.fromkeys(step for plan in plans for step in plan.steps)
     is_timed = any(plan.is_timed for plan in plans)
     at_once = 1 if is_timed else max(plan.at_once for plan in plans)
@@ -575,9 +587,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to pack the state")
     parser.add_argument("--together", action="store_true", help="run all plans at once")
     options = parser.parse_args()
-    unknown = {name for text in options.plans for name in text.split("+")} - set(PLANS)
+    unknown = {name for text in options.plans for name in text.split("+")} - set(all_plans())
     if unknown or not (options.plans or options.list):
-        parser.error(f"Give one or more of these plans: {', '.join(PLANS)}.")
+        parser.error(f"Give one or more of these plans, or steps of them: {', '.join(PLANS)}.")
     plans = [plan_named(text) for text in options.plans]
     if options.together and any(plan.is_timed for plan in plans):
         parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")

@@ -176,7 +176,7 @@ def test_plans_run_together_if_none_of_them_measures_times(
     assert call("a", "b+timed") == 2
     assert "A plan that measures times needs the GPU for itself." in capsys.readouterr().err
     assert call("a", "b+d") == 2
-    assert "Give one or more of these plans: a, b, c, timed." in capsys.readouterr().err
+    assert "Give one or more of these plans, or steps of them: a, b, c, timed." in capsys.readouterr().err
     assert call("a", "b+c") == 0
     assert [line.split()[-2:] for line in capsys.readouterr().out.splitlines() if "begins" in line] == [
         ["one", "begins"], ["other", "begins"], ["c", "begins"],
@@ -184,6 +184,23 @@ def test_plans_run_together_if_none_of_them_measures_times(
     assert sorted(line.split()[0] for line in (tmp_path / "state/seconds").read_text().splitlines()) == [
         "c", "one", "other",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_a_step_is_a_plan_with_the_steps_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    first, second, third, last, other = (
+        gpu.Step(name, 1, "", after)
+        for name, after in {"b": (), "c": ("b",), "d": ("b",), "e": ("c", "d"), "f": ()}.items()
+    )
+    plan = gpu.Plan((first, second, third, last, other), at_once=2, is_timed=True)
+    monkeypatch.setattr(gpu, "PLANS", {"a": plan, "f": gpu.Plan((first, other))})
+    assert gpu.plan_named("a") == gpu.Plan(plan.steps, at_once=1, is_timed=True)
+    assert gpu.plan_named("d").steps == (first, third)
+    assert gpu.plan_named("e") == gpu.Plan((first, second, third, last), at_once=1, is_timed=True)
+    assert gpu.plan_named("d+c").steps == (first, third, second)
+    assert gpu.plan_named("f").steps == (first, other)  # a plan has the name, too
 
 
 class Brief:
