@@ -9,13 +9,14 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
-        [--from FOLDER] [--out FOLDER] [--together]
+        [--from FOLDER] [--out FOLDER] [--together] [--seeds 0 1 2]
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
 it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
 order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. A step may be
 given in place of a plan. The steps of a plan that measures times run one after the other and beside no other plan;
-commands of other plans share the GPU under MPS.
+commands of other plans share the GPU under MPS. With fewer --seeds, steps that have three take a share of their time;
+later calls with all seeds take over what is finished.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes i
 TO_STOP = 30  # seconds before the deadline at which commands with {limit} stop by themselves
 START = 25  # seconds until a command computes on the GPU; commands that share it start together
 LEAST = 30  # a step that resumes begins only if more seconds than this are left
+SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command; {data}, {small}, {state}, {out}, {runs} and {limit} are filled in when it begins.
+    """A command; {data}, {small}, {state}, {out}, {runs}, {limit} and {seeds} are filled in when it begins.
 
     Args:
         name: its name in the plan.
@@ -100,7 +102,7 @@ def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) 
     """A step of search_pays.py, from the base of a network."""
     command = (
         f"python benchmarks/search_pays.py --network {network} --weights {base(network)} --data {{data}} {options} "
-        f"--at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
+        f"--at-once {at_once} --seeds {{seeds}} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
     )
     return Step(name, seconds, command)
 
@@ -127,7 +129,7 @@ def on_imagenette(
     """A step of search_pays.py with a network of imagenette.py; of nine commands only those that are missing run."""
     command = (
         f"python benchmarks/search_pays.py --network imagenette:{network} --weights {weights} "
-        f"--data {IMAGENETTE} {ARMS} --rate {rate} --epochs {epochs} --at-once 2 --limit {{limit}} "
+        f"--data {IMAGENETTE} {ARMS} --rate {rate} --epochs {epochs} --at-once 2 --seeds {{seeds}} --limit {{limit}} "
         "--runs {runs} --out {out} --device cuda" + known
     )
     return Step(name, -(-missing // 2) * (110 + 8 * epochs), command)
@@ -211,7 +213,8 @@ PLANS = {
         (
             Step(
                 "fig6", 1200, f"python benchmarks/fig6.py --weights {base('vgg16')} --data {{data}} --epochs 10 "
-                f"{FULL_RATE} --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda",
+                f"{FULL_RATE} --at-once 6 --seeds {{seeds}} --limit {{limit}} --runs {{runs}} --out {{out}} "
+                "--device cuda",
             ),
         )
     ),
@@ -445,6 +448,7 @@ class Call:
     small: Path
     state: Path
     limit: float
+    seeds: Sequence[int] = SEEDS
     begun: float = field(default_factory=time.monotonic)
 
     def stop(self, *_: object) -> None:
@@ -461,12 +465,18 @@ class Call:
         return text.format(
             data=self.data, small=self.small, state=self.state, out=self.state / "results",
             runs=self.state / "runs" / step.name, limit=max(0, round(self.left - TO_STOP)),
+            seeds=" ".join(map(str, self.seeds)),
         )  # fmt: skip
+
+    def mark(self, step: Step) -> Path:
+        """The file that says that a step is done; with other seeds it is not done yet."""
+        others = () if tuple(self.seeds) == SEEDS else ("seeds", *map(str, self.seeds))
+        return self.state / "done" / "_".join([step.name, *others])
 
     def is_done(self, step: Step) -> bool:
         """Whether the command of a step ended with 0 in this or an earlier call, or the file that it makes exists."""
         made = bool(step.makes) and Path(self.filled(step.makes, step)).exists()
-        return made or (self.state / "done" / step.name).exists()
+        return made or self.mark(step).exists()
 
     def may_begin(self, step: Step, plan: Plan) -> bool:
         """Whether a step is not done, the steps before it are done, and there is time for it."""
@@ -483,7 +493,7 @@ class Call:
     def end(self, step: Step, process: subprocess.Popen[bytes], seconds: float) -> None:
         """Record how a step ended."""
         if process.returncode == 0:
-            (self.state / "done" / step.name).touch()
+            self.mark(step).touch()
         with (self.state / "seconds").open("a") as file:
             file.write(f"{step.name} {seconds:.0f} {process.returncode}\n")
         outcome = "is done" if process.returncode == 0 else f"stopped with {process.returncode}"
@@ -586,6 +596,7 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, help="what an earlier call packed on another machine")
     parser.add_argument("--out", type=Path, help="where to pack the state")
     parser.add_argument("--together", action="store_true", help="run all plans at once")
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="seeds of steps that have several")
     options = parser.parse_args()
     unknown = {name for text in options.plans for name in text.split("+")} - set(all_plans())
     if unknown or not (options.plans or options.list):
@@ -594,7 +605,7 @@ def main() -> None:
     if options.together and any(plan.is_timed for plan in plans):
         parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")
     data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
-    call = Call(data, small, state, options.limit)
+    call = Call(data, small, state, options.limit, options.seeds)
     if options.list:
         for name, plan in PLANS.items():
             for step in plan.steps:

@@ -203,6 +203,32 @@ def test_a_step_is_a_plan_with_the_steps_before_it(monkeypatch: pytest.MonkeyPat
     assert gpu.plan_named("f").steps == (first, other)  # a plan has the name, too
 
 
+@pytest.mark.usefixtures("among_scripts")
+def test_a_step_with_one_seed_is_not_done_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    log = tmp_path / "log"
+    code = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n')"
+    step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {log} '{{seeds}}'")
+    monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan((step,))})
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    for seeds in (["--seeds", "1"], ["--seeds", "1"], [], ["--seeds", "0", "1", "2"]):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "toy", "--state", str(tmp_path / "state"), *seeds])
+        with pytest.raises(SystemExit, match="0"):
+            gpu.main()
+    assert log.read_text().splitlines() == ["1", "0 1 2"]
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_plans_give_their_seeds_to_the_scripts_that_have_several() -> None:
+    import gpu
+
+    steps = [step for plan in gpu.PLANS.values() for step in plan.steps]
+    repeated = [step for step in steps if re.search(r"search_pays\.py --network|fig6\.py", step.command)]
+    assert len(repeated) > 20
+    assert {step.command.count("--seeds {seeds} ") for step in repeated} == {1}
+
+
 class Brief:
     """A process that ends when it is looked at for the third time."""
 
