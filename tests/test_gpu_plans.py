@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import runpy
@@ -326,3 +327,18 @@ def test_the_page_on_reproduction_has_the_minutes_of_plans() -> None:
     minutes = {name: -(-sum(step.seconds for step in plan.steps) // 60) for name, plan in gpu.PLANS.items()}
     assert {name: int(said) for name, said in found.items()} == {name: minutes[name] for name in found}
     assert set(found) == set(gpu.PLANS) - {"tests", "speed", "prune", "recipes"}
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_the_page_on_reproduction_has_the_minutes_of_sets_of_steps() -> None:
+    import gpu
+
+    page = (ROOT / "docs" / "reproduce.md").read_text().partition("| words after ")[2]
+    rows = re.findall(r"^\| `([^`]+)` \| (\d+) \|", page, re.MULTILINE)
+    assert len(rows) > 5
+    for words, said in rows:
+        plans = [gpu.plan_named(word) for word in re.sub(r"--together|--seeds 0", "", words).split()]
+        seconds = sum(step.seconds for plan in plans for step in plan.steps)
+        share = 1 / len(gpu.SEEDS) if "--seeds 0" in words else 1
+        assert math.ceil(share * seconds / 60) == int(said), words
+        assert "--together" not in words or not any(plan.is_timed for plan in plans)
