@@ -456,7 +456,8 @@ def test_a_network_that_needs_contiguous_tensors_has_the_same_score(graph, recon
     assert score == pytest.approx(aacp.PSAE(other, (IMAGES, LABELS), score=negative_loss)(STRUCTURE), rel=1e-5)
 
 
-def test_the_score_of_the_user_gets_contiguous_outputs() -> None:
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_the_score_of_the_user_gets_contiguous_outputs(execution) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), conv(8, 4)).eval()
     graph = aacp.trace(model, IMAGES[:2])
@@ -465,4 +466,4 @@ def test_the_score_of_the_user_gets_contiguous_outputs() -> None:
         return float(sum(found(inputs_of(batch)).view(len(inputs_of(batch)), -1).abs().sum() for batch in batches))
 
     inheritance = aacp.Inheritance(model, graph, CALIBRATION)
-    assert aacp.PSAE(inheritance, (IMAGES, LABELS), score=size, execution="sliced")([5]) > 0
+    assert aacp.PSAE(inheritance, (IMAGES, LABELS), score=size, execution=execution)([5]) > 0

@@ -113,7 +113,7 @@ class Pass:
 
     def _compute(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         run = StaticRun(self._program, self._weights, self._statistics, self._recalibrates)
-        return [_single(value) for value in run(self._weights.model, tensors)]
+        return [_as_expected(value) for value in run(self._weights.model, tensors)]
 
 
 class CapturedPass(Pass):
@@ -168,6 +168,7 @@ def _arranged(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, dtype=dtype, memory_format=torch.channels_last).copy_(tensor)
 
 
-def _single(value: torch.Tensor) -> torch.Tensor:
-    """An output in single precision, so that the score does not depend on the precision of the execution."""
-    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+def _as_expected(value: torch.Tensor) -> torch.Tensor:
+    """An output in single precision and in the plain layout, which the functions of users may expect."""
+    single = value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+    return single.contiguous()
