@@ -499,6 +499,8 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
         assert found["recipe.label_smoothing"] == 0.1
     elif name == "loss":
         assert found["loss"] == "loss"
+    elif (command, name) == ("scratch", "epochs"):  # few epochs lower the rate of fine-tuning alone
+        assert found == {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0}
     else:
         assert found == check.changes
 
