@@ -51,6 +51,13 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
     assert curve.final == 0.5
 
 
+def test_the_median_may_be_reached_after_more_iterations_than_the_default() -> None:
+    late = [1.0] * 1200 + [0.0] * 801
+    never = [1.0] * 2001
+    assert fig3.MeanCurve("one of three fails", [late, never, late]).median_iterations == 1200
+    assert fig3.MeanCurve("two of three fail", [late, never, never]).median_iterations is None
+
+
 @pytest.mark.slow
 def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "NETWORKS", ("resnet20",))

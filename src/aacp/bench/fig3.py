@@ -7,6 +7,7 @@ thousands of readings before that code was known. Eq. 14 is separable: it says n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,9 +53,9 @@ class MeanCurve:
     @property
     def median_iterations(self) -> int | None:
         """The median over seeds of the iterations to the optimum; None if the median seed does not reach it."""
-        firsts = sorted(row.index(0) if 0 in row else ITERATIONS + 1 for row in self.distances)
+        firsts = sorted(row.index(0) if 0 in row else math.inf for row in self.distances)
         middle = firsts[len(firsts) // 2]
-        return middle if middle <= ITERATIONS else None
+        return None if middle == math.inf else int(middle)
 
     @property
     def final(self) -> float:
