@@ -70,6 +70,13 @@ def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) ->
         TorchRuntime().require_device("cuda:1")
 
 
+@pytest.mark.parametrize("device", ["cuda:x", "cuda:-1", "cuda:", "cpu:x"])
+def test_an_index_that_is_no_number_is_rejected(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(aacp.InvalidOption, match=rf"'{device}' is not a device\. Use cpu, cuda, or cuda:1"):
+        TorchRuntime().require_device(device)
+
+
 def test_files_are_rejected() -> None:
     with pytest.raises(aacp.InvalidOption, match=r"torch runs modules, but network\.onnx is a file"):
         aacp.time_networks({"a": "network.onnx"}, torch.zeros(1, 3, 8, 8), aacp.Deployment("torch"))

@@ -46,9 +46,11 @@ class TorchRuntime(Runtime):
 
     def require_device(self, device: str) -> None:
         super().require_device(device)
-        index = int(device.partition(":")[2] or 0)
+        _, colon, index = device.partition(":")
+        if colon and not (index.isascii() and index.isdigit()):
+            raise InvalidOption(f"{device!r} is not a device. Use cpu, cuda, or cuda:1 for the second GPU.")
         count = torch.cuda.device_count()
-        if device.startswith("cuda") and index >= count:
+        if device.startswith("cuda") and int(index or 0) >= count:
             raise InvalidOption(
                 f"This machine has {counted(count, 'GPU')}, so there is no device {device!r}. Use cpu, or a machine "
                 "with that GPU."
