@@ -16,15 +16,16 @@ def derived(*numbers: int) -> int:
 
 
 def seed_loader(loader: Any, *numbers: int) -> None:
-    """Seed the generators that a loader may use: torch's global one, its own, and its sampler's."""
+    """Seed the generators that a loader may use: torch's global one, its own, and those of its samplers."""
     seed = derived(*numbers)
     torch.manual_seed(seed)
     _seed_own_generators(loader, seed)
 
 
 def _seed_own_generators(loader: Any, seed: int) -> None:
-    sampler = getattr(loader, "sampler", None)
-    for owner in (loader, sampler):
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    samplers = [getattr(owner, "sampler", None) for owner in (loader, batch_sampler)]
+    for owner in (loader, batch_sampler, *samplers):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             generator.manual_seed(seed)
