@@ -21,6 +21,7 @@ from aacp.pipeline.preflight import (
     check_data,
     check_deployment,
     check_scoring,
+    check_training,
     check_training_step,
     warning_about_holdout,
     warning_about_network,
@@ -72,6 +73,16 @@ def dictionary(image: Tensor, label: Tensor) -> Any:
 
 def own_score(network: nn.Module, batches: aacp.Batches) -> float:
     return 0.5
+
+
+def test_processes_share_the_batches_of_a_loader_not_of_the_recipe() -> None:
+    loaders = subject(pair)
+    images = replace(loaders, data=aacp.Data(*[TensorDataset(INPUTS, LABELS)] * 3))
+    for batch_size, processes, error in ((4, 3, aacp.InvalidOption), (2, 2, aacp.InvalidData)):
+        plan = replace(TRAINED, recipe=replace(TRAINED.recipe, batch_size=batch_size))
+        check_training(loaders, plan, processes)  # batches of 4
+        with pytest.raises(error, match=f"A batch of {batch_size} "):
+            check_training(images, plan, processes)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ from aacp.train.optimisers import trained_parameters
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
-from aacp.train.sources import check_batches
+from aacp.train.sources import check_batches, has_own_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
 from aacp.user.values import paths, whole_number
@@ -76,7 +76,7 @@ def check_training(task: PruningTask, plan: Plan, processes: int) -> None:
         if task.teacher is not None:
             check_teacher(plan.recipe, task.teacher)
         check_batches(train, plan.recipe, processes)
-        if plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
+        if not has_own_batches(train) and plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
             raise InvalidData(
                 f"A batch of {plan.recipe.batch_size} leaves one example for each process, but batch norm needs more "
                 "for its statistics. Use a batch size of 2 or more per process."

@@ -32,7 +32,7 @@ def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | Lo
 
 def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
     """Reject data that cannot be divided into batches for this number of processes."""
-    if recipe.batch_size % ranks:
+    if not has_own_batches(train) and recipe.batch_size % ranks:
         raise InvalidOption(
             f"A batch of {recipe.batch_size} cannot be divided among {ranks} processes. Use a batch size that is a "
             f"multiple of {ranks}."
