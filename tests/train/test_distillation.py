@@ -121,6 +121,12 @@ def test_a_choice_that_means_nothing_is_rejected(heads: Any) -> None:
         aacp.distillation_loss(numbers(2, 3), numbers(2, 3), heads=heads)
 
 
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), 2000, "warm"])
+def test_a_temperature_outside_its_range_is_rejected(temperature: Any) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"temperature is .*\. Give a number from 0\.01 to 1000\."):
+        aacp.distillation_loss(numbers(2, 3), numbers(2, 3), temperature=temperature)
+
+
 def test_gradients_lead_to_the_teacher() -> None:
     for outputs in (numbers(6, 5), numbers(6, 1)):
         taught = numbers(*outputs.shape, seed=1)

@@ -39,6 +39,7 @@ def distillation_loss(outputs: Any, taught: Any, *, heads: Heads = "auto", tempe
     Returns:
         The mean of the distances of all heads that are compared.
     """
+    real_number("temperature", temperature, 0.01, 1e3)
     return distance(outputs, [taught], checked_heads(heads), temperature)
 
 
