@@ -51,6 +51,15 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
     assert curve.final == 0.5
 
 
+def test_the_regret_of_one_seed_has_no_spread() -> None:
+    def rows(*regrets: list[float]) -> list[str]:
+        comparison = compare.Comparison("random", {"paper": list(regrets)}, {}, {})
+        return compare.table(comparison, (10, 20)).splitlines()
+
+    assert rows([1.5, 0.25])[-1] == "| paper | 1.50 | 0.25 |"
+    assert rows([1.0, 0.0], [3.0, 0.0])[-1] == "| paper | 2.00 ± 1.41 | 0.00 ± 0.00 |"
+
+
 def test_the_median_may_be_reached_after_more_iterations_than_the_default() -> None:
     late = [1.0] * 1200 + [0.0] * 801
     never = [1.0] * 2001

@@ -5,6 +5,7 @@ The methods of the paper's authors are also compared at their own length, which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,8 @@ class Comparison:
         return [float(np.mean(column)) for column in self.columns(method)]
 
     def spread(self, method: str) -> list[float]:
-        return [float(np.std(column, ddof=1)) for column in self.columns(method)]
+        """The standard deviations over seeds; one seed has none, which is NaN."""
+        return [float(np.std(column, ddof=1)) if len(column) > 1 else math.nan for column in self.columns(method)]
 
 
 def measure(
@@ -122,7 +124,10 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
 
 
 def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
-    """Mean regret ± standard deviation over seeds after each mark; "-" where a method was not measured."""
+    """Mean regret ± standard deviation over seeds after each mark; "-" where a method was not measured.
+
+    One seed has no standard deviation: its regret stands alone.
+    """
     longer = sorted(set(comparison.own_lengths.values()))
     lines = [f"{comparison.family}: regret in points, mean ± standard deviation over seeds", ""]
     lines.append("| searcher | " + " | ".join(f"after {mark:,} evaluations" for mark in (*marks, *longer)) + " |")
@@ -130,6 +135,10 @@ def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
     for method in comparison.regrets:
         lengths = [*marks, *([comparison.own_lengths[method]] if method in comparison.own_lengths else [])]
         pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
-        cells = dict(zip(lengths, [f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs], strict=True))
+        cells = dict(zip(lengths, [_cell(mean, spread) for mean, spread in pairs], strict=True))
         lines.append(f"| {method} | " + " | ".join(cells.get(mark, "-") for mark in (*marks, *longer)) + " |")
     return "\n".join(lines)
+
+
+def _cell(mean: float, spread: float) -> str:
+    return f"{mean:.2f}" if math.isnan(spread) else f"{mean:.2f} ± {spread:.2f}"
