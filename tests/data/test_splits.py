@@ -211,6 +211,15 @@ def test_a_hold_out_of_a_loader_is_whole_in_order_and_collated_alike() -> None:
     assert min(held + rest) >= 1000
 
 
+def test_parts_of_a_loader_start_their_workers_alike() -> None:
+    data = Data.of(DataLoader(pairs(), 4, num_workers=1, timeout=60, multiprocessing_context="spawn"))
+    for part in (data.train, data.holdout, data.test, data.all_training(), sampled(data.train, 8)):
+        assert isinstance(part, DataLoader)
+        assert (part.num_workers, part.timeout) == (1, 60)
+        assert part.multiprocessing_context is not None
+        assert part.multiprocessing_context.get_start_method() == "spawn"
+
+
 @pytest.mark.parametrize(
     "loader",
     [
