@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.errors import InvalidData, InvalidOption
 from aacp.train.loop import fit
@@ -93,6 +94,16 @@ def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     assert last[0].accuracy is None  # mixed examples have no correct label
     assert last[0].holdout is not None
     assert last[0].holdout > 0.9
+
+
+@pytest.mark.parametrize("position", [0, 23])
+def test_a_label_that_losses_ignore_cannot_be_mixed(position: int) -> None:
+    inputs, labels = torch.randn(24, 2, 6, 6), torch.arange(24) % 4
+    labels[position] = -100
+    loader = DataLoader(TensorDataset(inputs, labels), 8)
+    fit(network(), loader, replace(RECIPE, mixing=0.0), device="cpu")
+    with pytest.raises(InvalidData, match=r"the label -100, which losses ignore, .* Use .*mixing=0\), or --recipe"):
+        fit(network(), loader, RECIPE, device="cpu")
 
 
 def test_labels_of_every_pixel_and_losses_of_ones_own_are_rejected() -> None:

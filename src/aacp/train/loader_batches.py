@@ -15,6 +15,7 @@ from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
 from aacp.errors import InvalidData
+from aacp.train.mixing import UNMIXED
 from aacp.train.seeding import generator
 
 IGNORED = -100  # the label that torch's losses ignore
@@ -48,6 +49,7 @@ class LoaderBatches:
         self.ranks = ranks
         self._classes: int | None = None  # the network's number of classes, if `expect_classes` was called
         self._is_finite: Tensor | None = None  # whether all inputs so far were finite; on the device, nothing waits
+        self._rejects_ignored = False  # whether `reject_ignored` was called
         self._min_examples = 1  # batches with fewer examples are skipped, except the first
         self.steps = len(source) // batch_size if self._is_dataset else len(source)
 
@@ -65,6 +67,10 @@ class LoaderBatches:
         """Reject labels, as they come, for which a network with this number of classes has no output."""
         self._classes = classes
 
+    def reject_ignored(self) -> None:
+        """Reject the label that losses ignore, as it comes: mixed examples need a class each."""
+        self._rejects_ignored = True
+
     def skip_batches_below(self, examples: int) -> None:
         """Skip batches with fewer examples, except the first batch of an epoch."""
         self._min_examples = examples
@@ -76,6 +82,8 @@ class LoaderBatches:
             share = batch if self._is_dataset else self._share(batch)
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
+                if self._rejects_ignored:
+                    _require_no_ignored(targets_of(share))
                 if self._classes is not None:
                     check_targets(targets_of(share), self._classes)
                 here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
@@ -157,6 +165,14 @@ def check_targets(targets: Any, classes: int) -> None:
         raise InvalidData(
             f"The training data have labels of {targets.dtype} and shape {tuple(targets.shape)}, such as {first}, but "
             "cross-entropy needs classes. Give whole numbers, or your own loss (loss) for other targets."
+        )
+
+
+def _require_no_ignored(targets: Any) -> None:
+    if isinstance(targets, Tensor) and bool((targets == IGNORED).any()):
+        raise InvalidData(
+            f"The training data have the label {IGNORED}, which losses ignore, but the recipe mixes examples, and each "
+            f"of these needs a class. {UNMIXED}"
         )
 
 

@@ -83,6 +83,8 @@ class Session:
         self._classes = 0  # the network's number of classes, known after the first batch
         if isinstance(source, LoaderBatches) and has_batch_norm(model):
             source.skip_batches_below(2)
+        if isinstance(source, LoaderBatches) and recipe.mixing:
+            source.reject_ignored()
 
     def _fastest_update(self) -> Update:
         faster: Update | None = accelerated("update_for", self._plain, self.model) if self._accelerates else None
