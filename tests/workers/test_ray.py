@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -216,6 +217,30 @@ def test_the_start_of_ray_is_announced_before_it(monkeypatch: pytest.MonkeyPatch
     with aacp.show_progress(), pytest.raises(InvalidOption, match="The workers need a CPU"):
         engine.start()
     assert said == ["starting Ray and its workers\n"]
+
+
+@pytest.mark.parametrize(
+    ("address", "variable", "place"),
+    [
+        (None, None, "this machine"),
+        (None, "10.0.0.1:6379", "10.0.0.1:6379 (RAY_ADDRESS)"),
+        ("ray://head:10001", "10.0.0.1:6379", "ray://head:10001"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_named(
+    address: str | None, variable: str | None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(*_: Any, **__: Any) -> None:
+        raise ConnectionError("refused")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setattr("aacp.workers.ray.require_package", lambda *_: ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    engine = RayEngine(WorkerRequest(address=address), lambda: lambda structure: 0.0, uses_gpu=False)
+    with pytest.raises(InvalidOption, match=re.escape(f"Ray does not answer on {place}: ")):
+        engine.start()
 
 
 # -- on a cluster of three nodes: the gate searches once, while a node is killed --------------------------------------

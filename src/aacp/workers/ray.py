@@ -233,13 +233,15 @@ class RayEngine:
             self._sent = self._ray.put(self._make_estimate)
 
     def _initialise(self) -> None:
-        address = self._request.address or os.environ.get("RAY_ADDRESS")
+        named = os.environ.get("RAY_ADDRESS")
+        address = self._request.address or named
+        place = self._request.address or (f"{named} (RAY_ADDRESS)" if named else "this machine")
         settings: dict[str, Any] = {}
         if address is None and self._request.count is not None:
             address = "local"  # a new cluster, also if another one runs on this machine
             settings = {"num_cpus": self._request.count * self._cpus, "include_dashboard": False}
         report_progress("starting Ray and its workers")
-        with answering(self._request.address or "this machine"):
+        with answering(place):
             self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
 
     def _share_of_a_device(self) -> float:
