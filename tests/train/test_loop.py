@@ -68,6 +68,19 @@ def test_the_network_comes_home_in_its_mode() -> None:
     assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
 
 
+def test_networks_with_an_attribute_called_modules_train_like_others(tmp_path: Path) -> None:
+    trained = []
+    for is_named in (False, True):
+        models = [network(seed) for seed in range(2)]
+        for model in models if is_named else []:
+            model.modules = list(model)  # type: ignore[assignment, call-overload]
+        recipe = replace(RECIPE, epochs=2, distillation=0.5)
+        place = tmp_path / str(is_named)
+        fit(models[0], small_images(), recipe, teacher=models[1], holdout=small_images(20), folder=place, device="cpu")
+        trained.append(weights(models[0]))
+    assert same(*trained)
+
+
 def test_training_leaves_torchs_generator_alone() -> None:
     model = network(dropout=0.5)
     before = torch.get_rng_state()

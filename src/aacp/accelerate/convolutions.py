@@ -18,6 +18,7 @@ from aacp.accelerate import moments
 from aacp.accelerate.kernels.loading import load_kernels
 from aacp.accelerate.late_gradients import LateGradients, late_gradients_of
 from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
+from aacp.pytorch.modules import submodules
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -94,7 +95,7 @@ def fast_convolutions(model: nn.Module, fabric: Fabric) -> AbstractContextManage
 
 def supported_convolutions(model: nn.Module) -> list[nn.Conv2d]:
     """Torch's own convolutions in a network that the kernels can compute."""
-    return [module for module in model.modules() if type(module) is nn.Conv2d and is_supported_convolution(module)]
+    return [module for module in submodules(model) if type(module) is nn.Conv2d and is_supported_convolution(module)]
 
 
 def is_supported_convolution(layer: nn.Conv2d) -> bool:

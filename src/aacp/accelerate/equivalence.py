@@ -17,7 +17,7 @@ from aacp.data.examples import tensors_in
 from aacp.errors import first_line
 from aacp.graph.comparison import compare
 from aacp.graph.verification import randomised_copy
-from aacp.pytorch.modules import named_tensors
+from aacp.pytorch.modules import named_tensors, submodules
 
 TOLERANCE = 1e-7  # batch norms amplify rounding errors of 1e-16 to nearly this; a real difference is far larger
 # Shifts of all biases to try: max/min over channels reacts to an added zero channel only if all others are below/above
@@ -68,7 +68,7 @@ def _difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], se
 def _run(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: int) -> list[torch.Tensor]:
     """The network's outputs; the parameters then have the gradients of a random weighted sum of them."""
     network.train(training)
-    for module in network.modules():
+    for module in submodules(network):
         if isinstance(module, DROPOUTS):
             module.eval()
     network.zero_grad()

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from aacp.accelerate.convolutions import FastConv2d
 from aacp.accelerate.late_gradients import LateGradients
 from aacp.pytorch.internals import copy_each
+from aacp.pytorch.modules import submodules
 from aacp.train.teaching import CONVERTIBLE
 
 
@@ -62,7 +63,7 @@ def _converted_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """
     converted: set[int] = set()
     others: set[int] = set()
-    for module in model.modules():
+    for module in submodules(model):
         for name, parameter in module.named_parameters(recurse=False):
             is_multiplied = type(module) in (*CONVERTIBLE, FastConv2d) and name in ("weight", "bias")
             (converted if is_multiplied else others).add(id(parameter))

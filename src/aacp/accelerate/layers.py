@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.pytorch.internals import is_compiled
+from aacp.pytorch.modules import submodules
 from aacp.train.fabric import half_type
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def share_with_teachers(
         ours: the class.
         supported_layers: returns the layers of a network that can have this class.
     """
-    if any(type(module) is ours for module in student.modules()):
+    if any(type(module) is ours for module in submodules(student)):
         for teacher in teachers:
             for layer in supported_layers(teacher):
                 layer.__class__ = ours
@@ -55,7 +56,7 @@ def share_with_teachers(
 def is_supported_run(model: nn.Module, fabric: Fabric) -> bool:
     """Whether a run can use our kernels: one GPU, bf16, and no compiled modules, which have kernels of their own."""
     is_one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
-    return is_one_gpu and half_type(fabric) is torch.bfloat16 and not any(map(is_compiled, model.modules()))
+    return is_one_gpu and half_type(fabric) is torch.bfloat16 and not any(map(is_compiled, submodules(model)))
 
 
 def is_supported_activation(x: Tensor, channels: int) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from aacp.accelerate.kernels.loading import load_kernels
 from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
 from aacp.accelerate.moments import partial_sums_for
+from aacp.pytorch.modules import submodules
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -80,7 +81,7 @@ def fast_norms(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]
 
 def plain_batch_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
     """The batch norms of a network that are torch's own and not of a subclass."""
-    return [module for module in model.modules() if type(module) is nn.BatchNorm2d]
+    return [module for module in submodules(model) if type(module) is nn.BatchNorm2d]
 
 
 def is_supported_norm(norm: nn.BatchNorm2d) -> bool:

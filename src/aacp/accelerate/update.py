@@ -13,7 +13,7 @@ from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
 from aacp.accelerate.half_weights import HalfWeights
 from aacp.accelerate.layers import share_with_teachers
 from aacp.accelerate.norms import FastBatchNorm2d, plain_batch_norms
-from aacp.pytorch.modules import has_external_references
+from aacp.pytorch.modules import has_external_references, submodules
 from aacp.train.fabric import half_type
 from aacp.train.teaching import Teacher
 from aacp.train.update import PlainUpdate, Update
@@ -93,6 +93,6 @@ def concurrent(plain: PlainUpdate, half_weights: HalfWeights | None) -> Concurre
 def half_weights_for(plain: PlainUpdate, model: nn.Module) -> HalfWeights | None:
     """Copies of the weights in the run's half precision, unless hooks or a compiler refer to the weights themselves."""
     half = half_type(plain.fabric)
-    if half is None or any(map(has_external_references, model.modules())):
+    if half is None or any(map(has_external_references, submodules(model))):
         return None
     return HalfWeights(plain.model, half)

@@ -22,7 +22,7 @@ from aacp.data.examples import batch_size_of, moved
 from aacp.errors import first_line
 from aacp.graph.unverified import trace_unverified
 from aacp.pytorch.internals import Convolution, pytree
-from aacp.pytorch.modules import copy_module, has_external_references
+from aacp.pytorch.modules import copy_module, has_external_references, submodules
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches
@@ -111,10 +111,10 @@ def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int) -> Ite
 
 def growth_for(model: nn.Module, inputs: Any, multiple: int) -> Growth | str:
     """The growth that makes as many widths as possible multiples of a number, or the reason why there is none."""
-    convolutions = [layer for layer in model.modules() if isinstance(layer, Convolution)]
+    convolutions = [layer for layer in submodules(model) if isinstance(layer, Convolution)]
     if not any(layer.out_channels % multiple for layer in convolutions):
         return f"they are multiples of {multiple}"
-    if any(map(has_external_references, model.modules())):
+    if any(map(has_external_references, submodules(model))):
         return "it is compiled or has hooks, which refer to it"
     with torch.random.fork_rng(devices=[]):
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from aacp.errors import InvalidOption
-from aacp.pytorch.modules import copy_module
+from aacp.pytorch.modules import copy_module, submodules
 
 
 class _Enough(Exception):
@@ -98,7 +98,7 @@ def adjust_split_sizes(network: nn.Module) -> None:
     Args:
         network: the pruned network; it is changed.
     """
-    splitting: list[Any] = [module for module in network.modules() if hasattr(module, "forward_split")]
+    splitting: list[Any] = [module for module in submodules(network) if hasattr(module, "forward_split")]
     for module in splitting:
         module.c = module.cv1.conv.out_channels // 2
 

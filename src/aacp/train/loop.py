@@ -16,7 +16,7 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, WatchedBatches, accuracy
 from aacp.errors import InvalidOption
 from aacp.pytorch.layout import PLAIN, lay_out
-from aacp.pytorch.modules import device_of_model, require_network
+from aacp.pytorch.modules import device_of_model, require_network, submodules
 from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
@@ -273,7 +273,7 @@ def _resume(checkpoint: Checkpoint, request: dict[str, Any], fabric: Fabric) -> 
 def _restored_afterwards(model: nn.Module) -> Iterator[None]:
     """Return the network to its device, to contiguous weights, and its modules to their modes."""
     device = device_of_model(model)
-    modes = {module: module.training for module in model.modules()}
+    modes = {module: module.training for module in submodules(model)}
     try:
         yield
     finally:

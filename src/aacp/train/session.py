@@ -18,7 +18,7 @@ from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
 from aacp.pytorch.internals import BatchNorm
 from aacp.pytorch.layout import PLAIN, contiguous, faster_layout, giving_contiguous, lay_out
-from aacp.pytorch.modules import evaluating
+from aacp.pytorch.modules import evaluating, submodules
 from aacp.runs.scores import Epoch
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
@@ -243,7 +243,7 @@ def fastest_convolutions(same_shapes: bool) -> Iterator[None]:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, BatchNorm) for module in model.modules())
+    return any(isinstance(module, BatchNorm) for module in submodules(model))
 
 
 def _kind(value: Any) -> str:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from aacp.data.examples import call
 from aacp.errors import InvalidLoss, InvalidOption
 from aacp.pytorch.layout import contiguous, faster_layout, lay_out
-from aacp.pytorch.modules import copy_module
+from aacp.pytorch.modules import copy_module, submodules
 from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
 from aacp.user.code import users_function
@@ -124,7 +124,7 @@ def _prepared_copy(network: nn.Module, device: torch.device, half: torch.dtype |
     """A copy for evaluation, with its weights converted once; autocast would convert them in every step."""
     prepared = copy_module(network).eval().requires_grad_(False).to(device)
     if half is not None:
-        for module in prepared.modules():
+        for module in submodules(prepared):
             if isinstance(module, CONVERTIBLE):
                 module.to(half)
     return lay_out(prepared, faster_layout(device))
