@@ -37,10 +37,10 @@ class Convolutional(nn.Module):
         return self.fc(self.join(x, (len(x), -1)))  # type: ignore[no-any-return]
 
 
-def trained(is_view: bool, **options: Any) -> Convolutional:
+def trained(is_view: bool, device: str = "cpu", **options: Any) -> Convolutional:
     model = Convolutional(is_view)
     recipe = replace(RECIPE, **options.pop("recipe", {}))
-    fit(model, small_images(64), recipe, device="cpu", **options)
+    fit(model, small_images(64), recipe, device=device, **options)
     return model
 
 
@@ -56,6 +56,17 @@ def test_a_network_that_needs_contiguous_tensors_learns_like_one_that_does_not(r
     assert other.was_contiguous == {False}
     assert differences(needing, other) < 1e-5
     assert differences(needing, Convolutional(True)) > 1e-2  # of the weights before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; run on the GPU machine")
+@pytest.mark.parametrize("average", [0.0, 0.5])
+def test_a_network_that_needs_contiguous_tensors_is_trained_on_a_gpu(average: float) -> None:
+    recipe = {"average": average, "distillation": 0.5}
+    needing = trained(True, "cuda", recipe=recipe, teacher=Convolutional(True))
+    other = trained(False, "cuda", recipe=recipe, teacher=Convolutional(True))
+    assert needing.was_contiguous == {True}
+    assert differences(needing, other) < 0.05  # in half precision
 
 
 @pytest.mark.parametrize("student_needs_it", [False, True])
