@@ -9,6 +9,7 @@ The estimate of the search is printed beside the score on the hold-out. Both are
 different ways; for repaired networks the search uses a faster form of repair.
 
     python benchmarks/untrained.py RESULT --weights FILE --data NAME [--images 4096] [--device cuda] [--out FOLDER]
+        [--label _TEXT]
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> None:
     options = arguments()
     recorded = json.loads(options.result.read_text())
     data = aacp.load_data(options.data)
-    name = f"untrained_{re.sub(r'^search_pays_|_[0-9]+_epochs', '', options.result.stem)}"
+    name = f"untrained_{re.sub(r'^search_pays_|_[0-9]+_epochs', '', options.result.stem)}{options.label}"
     given = {"result": options.result.name, "network": recorded["network"], "images": options.images}
     rows: list[shared.Row] = []
     for row in recorded["rows"]:
@@ -96,6 +97,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--label", default="", help="end of the name of the result file")
     return parser.parse_args()
 
 
