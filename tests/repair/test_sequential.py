@@ -271,6 +271,18 @@ def test_batch_norms_get_the_statistics_of_what_arrives() -> None:
     torch.testing.assert_close(trained, evaluated, atol=1e-4, rtol=1e-4)
 
 
+def test_restated_batch_norms_of_a_network_in_double_precision_compute_the_same() -> None:
+    torch.manual_seed(0)
+    model = CASES["batch_norm"][0]().eval()
+    make_dependent(model.get_submodule("0"))
+    model.double()
+    graph = aacp.trace(model, images((3, 9, 9), 1).double())
+    kept = {"0": np.array(HALF)}
+    network = aacp.shrink(model, graph, kept)
+    aacp.repair(network, model, graph, kept, images((3, 9, 9)).double())
+    assert error(network, model, images((3, 9, 9), 8, seed=2).double()) < 1e-4
+
+
 def test_a_constant_that_is_removed_goes_into_the_batch_norm_behind_a_layer_without_bias() -> None:
     torch.manual_seed(0)
     # Nothing follows the batch norm, so that no later layer can make up for a wrong constant.

@@ -52,7 +52,7 @@ class SeenNorms:
 
 def _restate(norm: dict[str, torch.Tensor], moments: Moments, eps: float) -> None:
     """Exchange the running statistics of one batch norm."""
-    mean = norm["running_mean"].double()
+    mean = norm["running_mean"].double().clone()  # double() copies nothing if the network is in double precision
     slope = norm["weight"].double() * (norm["running_var"].double() + eps).rsqrt()
     norm["running_mean"].copy_(moments.mean)
     norm["running_var"].copy_(moments.variance)
