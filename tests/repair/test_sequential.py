@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aacp
-from aacp.repairs import sequential
+from aacp.repairs import least_squares, sequential
 from sampling import sampled
 
 HALF = [0, 1, 2, 3]
@@ -152,19 +152,26 @@ def error(network: nn.Module, model: nn.Module, x: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", sampled(CASES, 4, pytest.mark.slow))
-def test_channels_that_are_combinations_of_kept_ones_are_repaired_exactly(name: str) -> None:
+def test_channels_that_are_combinations_of_kept_ones_are_repaired_exactly(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The errors of the smallest ridges differ by less than single precision resolves: which of them is chosen depends
+    # on the processor, and the larger ones are less exact than the limit.
+    monkeypatch.setattr(least_squares, "RIDGES", least_squares.RIDGES[:1])
     build, shape, halved, parts = CASES[name]
-    torch.manual_seed(0)
-    model = build().eval()
-    make_dependent(model.get_submodule(halved), parts=parts)
-    graph = aacp.trace(model, images(shape, 2))
-    width = next(group.width for group in graph.free if group.name == halved)
-    kept = {halved: np.arange(width // 2)}
-    network = aacp.shrink(model, graph, kept)
-    unseen = images(shape, 8, seed=2)
-    assert error(network, model, unseen) > 0.05
-    assert aacp.repair(network, model, graph, kept, images(shape)) == ()
-    assert error(network, model, unseen) < 1e-4
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        model = build().eval()
+        make_dependent(model.get_submodule(halved), parts=parts)
+        model.to(dtype)
+        graph = aacp.trace(model, images(shape, 2).to(dtype))
+        width = next(group.width for group in graph.free if group.name == halved)
+        kept = {halved: np.arange(width // 2)}
+        network = aacp.shrink(model, graph, kept)
+        unseen = images(shape, 8, seed=2).to(dtype)
+        assert error(network, model, unseen) > 0.05
+        assert aacp.repair(network, model, graph, kept, images(shape).to(dtype)) == ()
+        assert error(network, model, unseen) < 1e-5
 
 
 @pytest.mark.slow
