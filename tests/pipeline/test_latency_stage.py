@@ -191,8 +191,11 @@ def test_a_corrected_table_alone_does_not_prove_that_a_limit_cannot_be_met(model
 
 def test_a_noisy_machine_gives_no_verdict_and_the_same_call_measures_again(model, data, tmp_path: Path, truth) -> None:
     truth["noise"] = 300.0
-    with pytest.raises(aacp.InconclusiveMeasurement, match=r"of \d+ were too noisy to tell.* less busy machine"):
+    words = r"of \d+ were too noisy to tell.* less busy machine"
+    with pytest.raises(aacp.InconclusiveMeasurement, match=words) as caught:
         found(model, data, {"latency": 0.4}, tmp_path)
+    last = json.loads((tmp_path / "checks.jsonl").read_text().splitlines()[-1])
+    assert f"the last took {1e3 * last['seconds']['median']:.2f} ms" in str(caught.value)
     assert not (tmp_path / "structure.json").exists()
     truth["noise"] = 0.01
     choice = found(model, data, {"latency": 0.4}, tmp_path)

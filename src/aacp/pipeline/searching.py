@@ -240,9 +240,9 @@ class Search:
                 latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search()
             except InfeasibleBudget:  # by the corrected table, which is not proof
-                raise self._out_of_reach(limit, verdicts, checks[0]) from None
+                raise self._out_of_reach(limit, verdicts, checks[-1]) from None
             histories.append(found.history)
-        raise _given_up(limit, verdicts, checks[0])
+        raise _given_up(limit, verdicts, checks[-1])
 
     def _out_of_reach(self, limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> AACPError:
         """The error if a corrected table says that nothing meets a limit: a measurement decides whether that is so."""
