@@ -148,6 +148,13 @@ def test_structures_that_the_graph_does_not_allow_are_rejected(kept: object) -> 
         aacp.shrink(model, graph, kept)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("choice", [2**60, 2**62, 10**30, [2**60], [1, [2]]])
+def test_units_that_no_array_can_hold_are_rejected(choice: object) -> None:
+    graph = aacp.trace(net(), IMAGE)
+    with pytest.raises(aacp.InvalidStructure, match="keeps between 1 and 8 different units, but got"):
+        graph.kept_units({"0": choice})
+
+
 def test_a_graph_of_another_network_is_rejected_by_name() -> None:
     graph = aacp.trace(net(), IMAGE)
     other = nn.Sequential(nn.Conv2d(3, 9, 3), nn.ReLU(), nn.Conv2d(9, 4, 3))

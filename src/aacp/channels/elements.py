@@ -53,9 +53,9 @@ class ChannelGroup:
     def kept_units(self, choice: Any) -> NDArray[np.bool_]:
         """A mask over the units of the group: the first `choice` stay, or those listed, or those marked True."""
         mask = np.zeros(self.width, dtype=bool)
-        values = np.asarray(choice)
+        given = values = _as_array(choice)
         if values.ndim == 0 and np.issubdtype(values.dtype, np.integer):
-            values = np.arange(int(values))
+            values = np.arange(min(int(values), self.width + 1))  # one too many is enough to be rejected
         elif values.ndim == 1 and values.dtype == bool:
             if values.shape != (self.width,):
                 raise InvalidStructure(
@@ -67,10 +67,18 @@ class ChannelGroup:
         if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= self.width:
             raise InvalidStructure(
                 f"Group {self.name!r} keeps between 1 and {self.width} different units, but got "
-                f"{shown(np.asarray(choice).tolist())}. Give a count, or different indices from 0 on."
+                f"{shown(given.tolist())}. Give a count, or different indices from 0 on."
             )
         mask[values] = True
         return mask
+
+
+def _as_array(choice: Any) -> NDArray[Any]:
+    """A choice as an array; lists of several lengths, which no array can hold, as an array of objects."""
+    try:
+        return np.asarray(choice)
+    except ValueError:
+        return np.asarray(choice, dtype=object)
 
 
 @dataclass(frozen=True)
