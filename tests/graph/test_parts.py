@@ -202,6 +202,11 @@ def test_wrong_parts_are_rejected(detector: Detector, parts: object, words: str)
         aacp.trace(detector, IMAGES, parts=parts)
 
 
+def test_parts_are_not_traced_in_the_exported_form(detector: Detector) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"'exported' is not available for parts.* Leave out form or parts"):
+        aacp.trace(detector, IMAGES, parts=["head"], form="exported")
+
+
 def test_a_part_that_is_not_called_is_rejected(detector: Detector) -> None:
     detector.unused = block(3, 4)
     with pytest.raises(aacp.InvalidOption, match="does not call its part 'unused'"):

@@ -57,12 +57,14 @@ def trace(
         parts: the submodules to trace, by name ("backbone"); what enters and leaves them is not pruned. None is the
             whole network or, if torch.export cannot follow it, the largest parts that it can follow.
         form: "module", or "exported" for networks whose code does not run with other widths: `shrink` then returns a
-            graph of operators in place of a module of the same class.
+            graph of operators in place of a module of the same class. Parts are traced as modules only.
         seed: the seed of the random cuts.
     """
     patterns = (frozen,) if isinstance(frozen, str) else names("frozen", frozen)
     require_known("scope", scope, SCOPES)
     require_known("form", form, FORMS)
+    if parts is not None and form != "module":
+        raise InvalidOption(f"form={form!r} is not available for parts, which stay modules. Leave out form or parts.")
     _require_traceable(model)
 
     def trace_part(part: nn.Module, arguments: tuple[Any, ...]) -> ChannelGraph:
