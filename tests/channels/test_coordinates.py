@@ -210,6 +210,18 @@ def test_groups_that_the_authors_did_not_search_keep_their_widths() -> None:
         aacp.paper_structure(graph, [24, 84])
 
 
+@pytest.mark.slow
+def test_a_vector_that_narrows_a_frozen_coordinate_is_rejected() -> None:
+    _, graph = traced("torchvision:mobilenet_v2")
+    graph = graph.freeze({"features.0.0": "by hand"})
+    first, *others = RELEASED["torchvision:mobilenet_v2"]
+    words = "keeps 24 of the 32 units of 'features.0.0', but that group is frozen: by hand. Give 32"
+    with pytest.raises(aacp.InvalidStructure, match=words):
+        aacp.paper_structure(graph, [first, *others])
+    structure = aacp.paper_structure(graph, [32, *others])
+    assert len(structure) == len(graph.free)
+
+
 # -- ties --------------------------------------------------------------------------------------------------------------
 
 

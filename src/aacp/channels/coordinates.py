@@ -115,7 +115,8 @@ def paper_structure(graph: ChannelGraph, counts: Sequence[int]) -> Structure:
     """The structure of a vector as the authors of the paper write it: one count per coordinate, in their order.
 
     MobileNetV2 has the stem and the expanded widths first, then the output widths of the stages. Free groups of the
-    graph that are not coordinates of the authors keep their widths.
+    graph that are not coordinates of the authors keep their widths. A coordinate that is frozen in the graph has its
+    full width as its count.
     """
     preset = _preset_of(graph)
     if len(counts) != len(preset.coordinates):
@@ -124,6 +125,12 @@ def paper_structure(graph: ChannelGraph, counts: Sequence[int]) -> Structure:
             "coordinates. Give one count for each."
         )
     kept = {name: count for names, count in zip(preset.coordinates, counts, strict=True) for name in names}
+    for group in graph.groups:
+        if group.frozen is not None and kept.get(group.name, group.width) != group.width:
+            raise InvalidStructure(
+                f"The vector keeps {kept[group.name]} of the {group.width} units of {group.name!r}, but that group is "
+                f"frozen: {group.frozen}. Give {group.width} as its count, or do not freeze it."
+            )
     return Structure(kept.get(group.name, group.width) for group in graph.free)
 
 
