@@ -131,6 +131,17 @@ def test_nothing_is_evaluated_beyond_a_bound_and_the_rest_is_evaluated_later(
     assert first_of(search.history, LENGTH) == plain(make)
 
 
+def test_early_scores_beyond_a_bound_do_not_end_a_search(problem: Problem) -> None:
+    """As after a loss of the first line of a log, when the search is resumed with fewer evaluations."""
+    for evaluations in (1, 2):
+        search = ahead(problem)
+        first, *others = search.ask()
+        search.tell([(each, problem.estimate(each)) for each in others])
+        result = run_search(search, problem.estimate, evaluations=evaluations)
+        assert result.stopped == "evaluations"
+        assert result.history[0].structure == first
+
+
 def test_generations_end_a_search_that_looks_ahead(problem: Problem) -> None:
     search = ahead(problem)
     for mark in (3, 9):

@@ -87,8 +87,11 @@ class Bounds:
         """The part of what `ask` returned that the bounds allow; it returns the rest again later."""
         if self.generations is not None:
             batch = [structure for structure in batch if method.generation_of(structure) < self.generations]
-        evaluated = len(method.history) + len(method.early)
-        return batch if self.evaluations is None else batch[: self.evaluations - evaluated]
+        if self.evaluations is None:
+            return batch
+        # Of the early ones, those with higher numbers do not count: the history ends before them.
+        early = sum(candidate.number < self.evaluations for candidate in method.early)
+        return batch[: self.evaluations - len(method.history) - early]
 
     def seconds_left(self, method: Searcher[Any], begun_at: int, elapsed: float) -> float | None:
         """The time left at the speed of this call so far, or None while it is not known."""
