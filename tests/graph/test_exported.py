@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import aacp
+from aacp.data.examples import call
 from graph.micro_networks import MICRO
 from graph.oracles import half, in_double, tensors, zero_masked
 
@@ -54,6 +55,31 @@ def test_the_exported_form_equals_the_zero_masked_original(name: str) -> None:
     expected = tensors(zero_masked(model, graph, graph.kept_units(kept)).eval()(*example))
     for one, other in zip(expected, tensors(smaller(*example)), strict=True):
         torch.testing.assert_close(one, other)
+
+
+class Gated(nn.Module):
+    """Two inputs, of which the second may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1)
+
+    def forward(self, image: Tensor, gate: Tensor | None = None) -> Tensor:
+        x = self.stem(image)
+        return self.head(x if gate is None else x * gate)
+
+
+def test_the_exported_network_takes_inputs_by_name_in_any_order() -> None:
+    model, image, gate = Gated(), torch.randn(2, 3, 6, 6), torch.rand(2, 1, 4, 4)
+    graph = aacp.trace(model, (image, gate), form="exported")
+    network = copy.deepcopy(aacp.shrink(model, graph, [4], example=(image, gate)))
+    expected = network(image, gate)
+    for inputs in ({"image": image, "gate": gate}, {"gate": gate, "image": image}):
+        assert torch.equal(call(network, inputs), expected)
+    assert torch.equal(network(image, gate=gate), expected)
+    for wrong in ({"mask": gate}, {"image": image}):
+        with pytest.raises(TypeError, match="unexpected arguments"):
+            network(image, **wrong)
 
 
 def test_the_exported_network_trains_and_copies() -> None:

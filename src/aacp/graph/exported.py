@@ -5,6 +5,7 @@ It computes what the module would compute in evaluation mode, on inputs of the e
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,23 @@ from aacp.pytorch.modules import named_tensors
 class GraphNetwork(nn.Module):
     """A graph of operators that is called like the module it was exported from."""
 
-    def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec, names: dict[str, str]) -> None:
+    inputs: tuple[str, ...] = ()  # the names of that module's arguments, in order
+
+    def __init__(
+        self, body: fx.GraphModule, output_spec: pytree.TreeSpec, names: dict[str, str], inputs: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self.body = body
         self.output_spec = output_spec
         self.names = names  # the names that the tensors have in that module
+        self.inputs = inputs
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the graph; arguments by name are put in the order that the module has them in."""
+        unknown = named.keys() - set(self.inputs[len(arguments) :])
+        if unknown:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments: {', '.join(sorted(unknown))}")
+        return super().__call__(*arguments, *(named[name] for name in self.inputs if name in named))
 
     def forward(self, *arguments: Any) -> Any:
         return pytree.tree_unflatten(self.body(*tensors_in(arguments)), self.output_spec)
@@ -64,7 +77,8 @@ def cut_exported(
     for use in p.sizes:
         _rewrite(values[use.node], use, stays)
     body.output([values.get(leaf, leaf) for leaf in p.program.result_leaves])
-    return GraphNetwork(fx.GraphModule(holder, body), p.program.output_spec, p.program.tensors)
+    inputs = tuple(inspect.signature(model.forward).parameters)
+    return GraphNetwork(fx.GraphModule(holder, body), p.program.output_spec, p.program.tensors, inputs)
 
 
 def _tensor(
