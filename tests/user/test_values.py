@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,16 @@ from aacp.errors import InvalidOption, InvalidScore
 from aacp.estimate.recalibration import Recalibration
 from aacp.runs.repeats import SeedRun
 from aacp.search.loop import Bounds
-from aacp.user.values import counted, finite_score, names, real_number, shown, truth_value, whole_number
+from aacp.user.values import (
+    checked_holdout,
+    counted,
+    finite_score,
+    names,
+    real_number,
+    shown,
+    truth_value,
+    whole_number,
+)
 
 RECIPE = aacp.Recipe(epochs=4, batch_size=8, lr=0.1)
 HUGE = 10**400  # beyond the floats
@@ -35,6 +46,24 @@ def test_what_is_not_a_whole_number_in_the_range_is_rejected(value: Any) -> None
 def test_every_kind_of_whole_number_becomes_a_plain_one(value: Any) -> None:
     found = whole_number("count", value, 1, 9)
     assert (found, type(found)) == (3, int)
+
+
+@pytest.mark.parametrize("value", [0.125, np.float32(0.125), Decimal("0.125"), Fraction(1, 8), np.array(0.125)])
+def test_every_kind_of_share_is_a_share_of_the_examples(value: Any) -> None:
+    found = checked_holdout(value)
+    assert (found, type(found)) == (0.125, float)
+
+
+@pytest.mark.parametrize("value", [Decimal("2.5"), Fraction(5, 2), np.array(2.5), math.inf, math.nan, 1.0])
+def test_a_hold_out_of_a_fraction_above_one_is_rejected(value: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"^The hold-out is .*\. Give a share"):
+        checked_holdout(value)
+
+
+@pytest.mark.parametrize("value", [5, np.int64(5), np.array(5), torch.tensor(5), Decimal(5)])
+def test_a_whole_hold_out_is_a_number_of_examples(value: Any) -> None:
+    found = checked_holdout(value)
+    assert (found, type(found)) == (5, int)
 
 
 def test_one_thing_is_singular() -> None:

@@ -95,7 +95,8 @@ def checked_holdout(value: Any) -> float | None:
     if value is None:
         return None
     found = as_float(value)
-    is_share = isinstance(value, (float, np.floating))
+    # A Decimal, a Fraction or an array of 0.1 is a share too, though none of them is a float.
+    is_share = isinstance(value, (float, np.floating)) or (found is not None and not found.is_integer())
     if found is None or not 0 <= found <= MAX_COUNT or (is_share and found >= 1):
         raise InvalidOption(
             f"The hold-out is {shown(value)}. Give a share of at least 0 and below 1, or a whole number of examples."
