@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.artefact.onnx import export_artefact
+from aacp.disk.reading import sha256_of
 from aacp.latency.check import time_networks
+from aacp.runs.manifest import read_manifest
 from graph.micro_networks import MICRO
 from graph.oracles import half, tensors
 from sampling import sampled
@@ -271,6 +273,22 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
         export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
     with pytest.raises(aacp.InvalidOption, match="takes 1 input"):
         time_networks({"onnx": after.path}, (x, x), of_two)
+
+
+def test_a_file_that_is_exported_again_is_listed_however_its_folder_is_written(tmp_path: Path, monkeypatch) -> None:
+    model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
+    graph = aacp.trace(model, x)
+    run = tmp_path / "run"
+    run.mkdir()
+    network = aacp.shrink(model, graph, half(graph, seed=0))
+    aacp.save(network, graph, run / "pruned.safetensors", model="digits_resnet", example=x)
+    (run / "pruned.onnx").write_bytes(b"another export")
+    aacp.RunFolder(run).listing.begin()
+    monkeypatch.chdir(tmp_path)
+    exported = export_artefact("run", run / "pruned.onnx")
+    listed = read_manifest(run)
+    assert listed is not None
+    assert listed.entries["pruned.onnx"].sha256 == sha256_of(exported.path)
 
 
 def test_the_exporters_talk_is_not_the_users(tmp_path: Path, monkeypatch, caplog) -> None:

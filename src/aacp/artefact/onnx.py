@@ -202,7 +202,7 @@ def export_artefact(
     exported = export_onnx(
         network, target, example, opset=opset, dynamic_batch=batch is None, dynamic_size=dynamic_size
     )
-    if target.parent == path.parent:  # a file of the training, which its manifest may list
+    if os.path.samefile(target.parent, path.parent):  # a file of the training, which its manifest may list
         RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
     return exported
 
