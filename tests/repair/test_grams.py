@@ -25,10 +25,10 @@ def grams_of(model: nn.Module, images: torch.Tensor = IMAGES, batch_size: int | 
     return Grams.of(model, aacp.trace(model, images[:2]), aacp.Batches.of(images, batch_size=batch_size))
 
 
-def columns_read(model: nn.Module) -> np.ndarray:
+def columns_read(model: nn.Module, images: torch.Tensor = IMAGES) -> np.ndarray:
     """What the layer `reader` reads at each position, one row per position, from torch's own unfold."""
     with torch.no_grad():
-        unfolded = F.unfold(model.stem(IMAGES).relu(), 3, padding=1)
+        unfolded = F.unfold(model.stem(images).relu(), 3, padding=1)
     return unfolded.movedim(1, 2).flatten(0, 1).double().numpy()
 
 
@@ -37,6 +37,18 @@ def test_the_covariance_is_that_of_all_windows() -> None:
     gram = grams_of(model).grams["reader.weight"]
     columns = columns_read(model)
     assert gram.count == len(columns) == 24 * 64
+    assert np.allclose(gram.mean[0], columns.mean(axis=0), atol=1e-6)
+    assert np.allclose(gram.covariance[0], np.cov(columns.T, bias=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [5, 11])
+def test_images_of_another_size_are_read_at_their_own_positions(size: int) -> None:
+    model = two_layers()
+    others = torch.randn(12, 3, size, size, generator=torch.Generator().manual_seed(1))
+    grams = Grams.of(model, aacp.trace(model, IMAGES[:2]), aacp.Batches.of([(IMAGES,), (others,)]))
+    gram = grams.grams["reader.weight"]
+    columns = np.concatenate([columns_read(model), columns_read(model, others)])
+    assert gram.count == len(columns) == 24 * 64 + 12 * size**2
     assert np.allclose(gram.mean[0], columns.mean(axis=0), atol=1e-6)
     assert np.allclose(gram.covariance[0], np.cov(columns.T, bias=True), atol=1e-5)
 

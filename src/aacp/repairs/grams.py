@@ -138,9 +138,9 @@ class _Sums:
     total: torch.Tensor | None = None
     squares: torch.Tensor | None = None
 
-    def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
-        """Add the rows of one batch."""
-        columns = self.product.columns(x, rows.to(x.device))
+    def add(self, product: Product, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add the rows of one batch; `product` is that of its program, since images of another size have their own."""
+        columns = product.columns(x, rows.to(x.device))
         # Consumer GPUs are slow in double precision, but fast enough for this; single precision may be TF32 there.
         columns = columns.double() if x.device.type == "cuda" else columns.float()
         if self.shift is None:
@@ -222,7 +222,7 @@ class _Collector:
             if product is not None:
                 rows = self._rows(product, start, size)
                 if len(rows):
-                    self._sums[product.weight].add(run.value(product.source), rows)
+                    self._sums[product.weight].add(product, run.value(product.source), rows)
             run.step(call.node)
 
     def _rows(self, product: Product, start: int, size: int) -> torch.Tensor:
