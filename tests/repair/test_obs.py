@@ -170,6 +170,22 @@ def test_sensitivities_are_the_squared_jacobian_of_the_outputs() -> None:
     assert torch.allclose(grams.sensitivities["head.weight"], torch.full((1, 2), 64.0).double() / variance)
 
 
+def test_images_of_several_sizes_have_sensitivities_with_dense_outputs() -> None:
+    """Outputs of both sizes have the same statistics at each position: so has each size alone."""
+    torch.manual_seed(0)
+    model = chain(stem=conv(3, 4, 1), head=conv(4, 2, 1)).eval()
+    graph = aacp.trace(model, IMAGES[:2])
+    large = torch.randn(512, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    small = large[:, :, :4, :4].contiguous()
+    both = Grams.of(model, graph, aacp.Batches.of([large[:64], small[64:128]]))
+    one = Grams.of(model, graph, aacp.Batches.of(large[:128]))
+    found, expected = both.sensitivities, one.sensitivities
+    assert not both.notes
+    assert found.keys() == expected.keys() == {"stem.weight", "head.weight"}
+    for name, value in expected.items():
+        assert torch.allclose(found[name], value, rtol=0.1)
+
+
 def test_a_result_without_images_does_not_change_sensitivities() -> None:
     def run(self: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.reader(self.stem(x).relu())

@@ -103,9 +103,18 @@ class _ProbedRun(MaskedRun):
 
 
 def _variance(outputs: list[list[torch.Tensor]]) -> float:
-    """The variance of the outputs over images, summed over all of their elements."""
+    """The variance of the outputs over images, summed over all of their elements.
+
+    Images of several sizes may give outputs of several shapes: each image is then compared with those of its shape.
+    """
     total = 0.0
     for parts in zip(*outputs, strict=True):
-        values = torch.cat([part.double() for part in parts])
-        total += float((values - values.mean(dim=0)).square().sum()) / len(values)
+        by_shape: dict[torch.Size, list[torch.Tensor]] = {}
+        for part in parts:
+            by_shape.setdefault(part.shape[1:], []).append(part.double())
+        squares = 0.0
+        for alike in by_shape.values():
+            values = torch.cat(alike)
+            squares += float((values - values.mean(dim=0)).square().sum())
+        total += squares / sum(map(len, parts))
     return total
