@@ -7,9 +7,11 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import aacp
 from aacp.graph.tracing import prepare
+from aacp.graph.unverified import evaluation_copy
 from graph.micro_networks import MICRO, Micro
 from graph.oracles import counted_macs, half, in_double, tensors, traced, zero_masked
 from sampling import sampled
@@ -81,3 +83,30 @@ def test_a_cut_network_equals_the_masked_program_in_double_precision(micro: Micr
     graph = traced(micro)
     bench = prepare(micro.build(), micro.example(), dtype=torch.float64)
     assert bench.difference_when(graph, graph.kept_units(half(graph, seed=1))) is None
+
+
+class ComplexFilter(nn.Module):
+    """A filter in the frequency domain with complex parameters, between convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.body, self.head = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 5, 1)
+        self.filter = nn.Parameter(torch.randn(4, 6, 4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.fft.irfft2(torch.fft.rfft2(self.stem(x)) * self.filter, s=(6, 6))
+        return self.head(torch.relu(self.body(x)))
+
+
+@pytest.mark.parametrize(("dtype", "of_complex"), [(torch.float32, torch.complex64), (torch.float64, torch.complex128)])
+def test_complex_parameters_keep_their_imaginary_parts(dtype: torch.dtype, of_complex: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model, x = ComplexFilter().eval(), torch.randn(2, 3, 6, 6)
+    twin = evaluation_copy(model, dtype)
+    assert twin.stem.weight.dtype == dtype
+    assert twin.filter.dtype == of_complex
+    assert torch.equal(twin.filter.to(torch.complex64), model.filter)
+    graph = aacp.trace(model, x)
+    assert [group.name for group in graph.free] == ["body"]
+    smaller = aacp.shrink(model, graph, {"body": [0, 3, 4]})
+    torch.testing.assert_close(smaller(x), zero_masked(model, graph, graph.kept_units({"body": [0, 3, 4]}))(x))

@@ -19,7 +19,7 @@ from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLaye
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import TracedSize, resolve_sizes, with_widths_of_norms
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.pytorch.internals import pytree
+from aacp.pytorch.internals import convert, of_type, pytree
 from aacp.pytorch.modules import device_of_model, positional, private_copy, submodules
 
 FAST_PATH = "nn.MultiheadAttention is counted without its fast path, which torch's counter does not see"
@@ -147,11 +147,11 @@ def evaluation_copy(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Mo
     """A copy in evaluation mode that shares nothing with the model, with all its numbers of one type if given."""
     twin = private_copy(model)
     if dtype is not None:
-        twin.to(dtype)
+        convert(twin, dtype)
         for module in submodules(twin):
             for key, value in vars(module).items():
-                if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    vars(module)[key] = value.to(dtype)
+                if isinstance(value, torch.Tensor):
+                    vars(module)[key] = of_type(value, dtype)
     return twin
 
 
@@ -198,7 +198,7 @@ def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]
     """Arguments with all floating-point tensors of one type."""
 
     def convert(leaf: Any) -> Any:
-        return leaf.detach().to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+        return of_type(leaf.detach(), dtype) if isinstance(leaf, torch.Tensor) else leaf
 
     result: tuple[Any, ...] = pytree.tree_map(convert, arguments)
     return result

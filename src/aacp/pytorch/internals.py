@@ -49,6 +49,22 @@ def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
     return module._buffers
 
 
+def convert(module: nn.Module, dtype: torch.dtype) -> None:
+    """Give all numbers of a module a type, in place, and complex ones the complex type of that precision.
+
+    `module.to(dtype)` makes complex numbers real. The weights of recurrent layers on GPUs must be converted by the
+    method of those layers, which both use.
+    """
+    module._apply(lambda tensor: of_type(tensor, dtype))  # type: ignore[no-untyped-call]
+
+
+def of_type(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor with numbers of a type; whole numbers and truth values stay as they are."""
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
 def forward_hooks(module: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
     """The hooks that run after and before the forward of a module; writing to the dictionaries changes the module."""
     return module._forward_hooks, module._forward_pre_hooks
