@@ -290,7 +290,7 @@ DELIVERED = [
             "if limit.cost not in COSTS]", "if limit.cost in COSTS]",
             f"{OWN_PARTS}test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result"),
     _mutant("the sizes of both files are the same", "pipeline/training.py",
-            "file_bytes=file_bytes(self.task.model)", "file_bytes=size", EVALUATED),
+            "file_bytes=file_bytes(self.task.model, graph)", "file_bytes=size", EVALUATED),
     _mutant("original and pruned are exchanged in the export", "pipeline/training.py",
             "task.model, network, task.example(), where", "network, task.model, task.example(), where",
             f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),

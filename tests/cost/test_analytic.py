@@ -7,6 +7,7 @@ from torch import nn
 
 import aacp
 from aacp.graph.unverified import trace_unverified
+from aacp.pipeline.delivery import file_bytes
 from aacp.zoo.models import build_model
 from graph.oracles import counted_macs, half
 from sampling import sampled
@@ -33,6 +34,31 @@ def test_weights_take_the_bytes_of_their_precision(dtype: torch.dtype) -> None:
     smaller = aacp.shrink(net, graph, [6])
     for cost, network in ((aacp.weight_bytes(graph).full, net), (aacp.weight_bytes(graph)([6]), smaller)):
         assert cost == sum(value.numel() * value.element_size() for value in network.state_dict().values())
+
+
+class Keeping(nn.Module):
+    """Keeps the features of its last run, as networks do whose features are looked at later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3)
+        self.factor = torch.tensor(2.0)  # neither parameter nor buffer, but the network needs it
+        self.features = torch.zeros(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.features = self.a(x)
+        return self.b(self.features * self.factor)
+
+
+def test_features_that_a_network_keeps_of_its_last_run_are_no_weights() -> None:
+    net = Keeping()
+    weights = 4 + sum(value.numel() * value.element_size() for value in net.state_dict().values())
+    for images in (1, 50):
+        net(torch.randn(images, 3, 8, 8))
+        graph = aacp.trace(net, torch.randn(1, 3, 8, 8))
+        assert aacp.weight_bytes(graph).full == weights
+        assert aacp.shrink(net, graph, [3])(torch.randn(2, 3, 8, 8)).shape == (2, 5, 4, 4)
+        assert file_bytes(net, graph) < weights + 1000
 
 
 @pytest.mark.slow

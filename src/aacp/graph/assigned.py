@@ -1,14 +1,15 @@
-"""Assignments: which module of a network assigns tensors that it computed to attributes or to the data of weights."""
+"""Assignments: which attributes, or data of weights, the modules of a network replace by tensors that they computed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.errors import UntraceableModel
-from aacp.pytorch.modules import named_tensors
+from aacp.pytorch.modules import cuda_devices, named_tensors, private_copy, submodules
 
 SHOWN = 3  # names in a message
 
@@ -49,6 +50,35 @@ def named_assignment(model: nn.Module, arguments: tuple[Any, ...]) -> AssignedIn
     module, names = found[0]  # an inner module ends before the modules around it
     owner = type(module).__name__
     return AssignedInForward.by(f"{paths[module]} ({owner})" if paths[module] else owner, ", ".join(names[:SHOWN]))
+
+
+def assigned_attributes(model: nn.Module, arguments: Callable[[], tuple[Any, ...]]) -> set[str]:
+    """The names of the tensor attributes that a forward assigns anew, such as features that a network keeps.
+
+    They are results of its last run, not weights. A copy runs once on the arguments if the model has tensor attributes;
+    if it fails, none are found.
+    """
+    if not any(map(_held, submodules(model))):
+        return set()
+    given, twin = arguments(), private_copy(model)
+    before = {path: _held(module) for path, module in twin.named_modules()}
+    try:
+        with torch.random.fork_rng(devices=cuda_devices(model)), torch.no_grad():
+            twin(*given)
+    except Exception:  # whatever the code of the model raises: tracing explains it
+        return set()
+    after = {path: vars(module) for path, module in twin.named_modules()}
+    return {
+        f"{path}.{key}" if path else key
+        for path, held in before.items()
+        for key, value in held.items()
+        if after[path].get(key) is not value
+    }
+
+
+def _held(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module that are neither parameters nor buffers."""
+    return {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
 
 
 def _places(module: nn.Module) -> dict[str, int]:

@@ -18,10 +18,11 @@ from aacp.channels.elements import ChannelGroup
 from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.assembly import Assembled
+from aacp.graph.assigned import assigned_attributes
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.propagation import Propagation
 from aacp.graph.training_only import unused_parameters, with_training_parts
-from aacp.graph.unverified import trace_unverified
+from aacp.graph.unverified import arguments_for, trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.pytorch.modules import cuda_devices, require_network
 from aacp.user.code import without_exit
@@ -84,9 +85,17 @@ def trace(
                 if found is None or not found.free:
                     raise
                 graph = freeze_by_name(found, patterns)
+        graph = _without_results(graph, model, example)
     graph = tied(graph, tie)  # verification may freeze a group that is to be tied
     require_something_free(graph, type(model).__name__)
     return graph
+
+
+def _without_results(graph: ChannelGraph, model: nn.Module, example: Any) -> ChannelGraph:
+    """The graph without attributes that hold a result of the last run, which are no weights and have any batch size."""
+    results = assigned_attributes(model, lambda: arguments_for(model, example))
+    kept = (tensor for tensor in graph.tensors if tensor.name not in results or set(tensor.lanes) - {None})
+    return replace(graph, tensors=tuple(kept)) if results else graph
 
 
 def _trace_verified(

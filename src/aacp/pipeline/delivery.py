@@ -11,6 +11,7 @@ from torch import nn
 
 from aacp.artefact.header import Artefact
 from aacp.artefact.onnx import OPSET
+from aacp.channels.graph import ChannelGraph
 from aacp.disk.folders import names_in
 from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.errors import BrokenArtefact, UnreadableFile
@@ -59,9 +60,10 @@ def set_aside_other_network(folder: RunFolder, choice: ChosenStructure) -> None:
         set_aside(folder, ARTEFACT, f"holds a network of another structure, {list(found)}")
 
 
-def file_bytes(network: nn.Module) -> int:
+def file_bytes(network: nn.Module, graph: ChannelGraph) -> int:
     """The size of a network's weights as safetensors."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
+    known = {tensor.name for tensor in graph.tensors}  # not the attributes that hold a result of the last run
+    tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network) if name in known}
     return len(tensor_bytes(tensors))
 
 

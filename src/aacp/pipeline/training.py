@@ -232,7 +232,7 @@ class TrainingRun:
         after_costs = after.costs | {limit.cost: limit.reached for limit in own}
         size = (self.place.path / ARTEFACT).stat().st_size
         evaluation = Evaluation(
-            replace(before, costs=before_costs, file_bytes=file_bytes(self.task.model)),
+            replace(before, costs=before_costs, file_bytes=file_bytes(self.task.model, graph)),
             replace(after, costs=after_costs, file_bytes=size),
         )
         self.place.write_json(EVALUATION, evaluation.to_json())
