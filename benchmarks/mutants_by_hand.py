@@ -545,7 +545,7 @@ REQUESTS = [
     _mutant("earlier runs are not recorded", "pipeline/request.py", "known_from=known_from,\n        metric",
             "metric", _option("prune", "known_from")),
     _mutant("the weights are not recorded", "pipeline/request.py",
-            "weights=digest(value for _, value in named_tensors(task.model)),", "", _option("prune", "weights")),
+            "weights=_weights(task),", "", _option("prune", "weights")),
     _mutant("the loss is not recorded", "pipeline/request.py",
             "if task.loss is None:", "if True:", _option("prune", "loss")),
     _mutant("the seed draws the hold-out", "pipeline/job.py", "holdout=self.holdout, seed=self.holdout_seed, ",

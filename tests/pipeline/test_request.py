@@ -42,6 +42,31 @@ def task() -> PruningTask:
     return PruningTask(torch.nn.Linear(2, 2), aacp.Data.of(part, part), None, torch.device("cpu"))
 
 
+class Kept(torch.nn.Linear):
+    """Keeps the outputs of its last run."""
+
+    outputs: torch.Tensor | None = None
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.outputs = super().forward(input) * self.factor
+        return self.outputs
+
+
+def test_what_a_network_keeps_of_its_last_run_does_not_belong_to_the_request(tmp_path: Path) -> None:
+    part = (torch.zeros(40, 2), torch.arange(40) % 2)
+    model, folder = Kept(2, 2), aacp.RunFolder(tmp_path)
+    model.factor = torch.tensor(1.0)
+    task = PruningTask(model, aacp.Data.of(part, part), None, torch.device("cpu"))
+    budget = aacp.Budget.of({"params": 0.5})
+    for images in (3, 5):
+        model(torch.ones(images, 2))
+        register_request(folder, task, budget, aacp.Plan())
+        folder.write_json("structure.json", {})  # the run has begun
+    model.factor = torch.tensor(2.0)
+    with pytest.raises(aacp.RunMismatch, match="weights"):
+        register_request(folder, task, budget, aacp.Plan())
+
+
 def test_the_same_limit_resumes_a_run_whatever_suffixes_its_cost_has(task: PruningTask, tmp_path: Path) -> None:
     folder = aacp.RunFolder(tmp_path)
     budget = aacp.Budget(aacp.Limit(JOULES, at_most=0.003))

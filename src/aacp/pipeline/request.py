@@ -22,6 +22,8 @@ from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
 from aacp.disk.records import plain
 from aacp.errors import RunMismatch, UnreadableFile
+from aacp.graph.assigned import assigned_attributes
+from aacp.graph.unverified import arguments_for
 from aacp.latency.deployment import Deployment
 from aacp.pipeline.defaults import PROPOSALS_FOR_WORKERS
 from aacp.pipeline.functions import FUNCTIONS, importable_source, name_of, recorded_name, restored_field
@@ -266,11 +268,17 @@ def plan_of(request: Request, **changes: Any) -> Plan:
     return Plan(**{**found, "recipe": None, **changes})
 
 
+def _weights(task: PruningTask) -> str:
+    """The digest of what a network holds, without the results of its last run, which do not change what it computes."""
+    results = assigned_attributes(task.model, lambda: arguments_for(task.model, task.example()))
+    return digest(value for name, value in named_tensors(task.model) if name not in results)
+
+
 def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
     """The request as it is recorded: every field of the plan, and where and with what the run begins."""
     return Request(
         model=task.label,
-        weights=digest(value for _, value in named_tensors(task.model)),
+        weights=_weights(task),
         weights_file=task.weights_file,
         data=task.data.name,
         holdout=task.holdout,
