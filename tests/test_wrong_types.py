@@ -55,6 +55,18 @@ def test_what_is_not_a_folder_is_rejected(folder: Any) -> None:
         aacp.repeat(lambda seed, place: {}, [0], folder)
 
 
+def test_a_class_in_the_place_of_a_loss_or_score_is_named(tmp_path: Path) -> None:
+    class Score:
+        def __call__(self, network: nn.Module, batches: aacp.Batches) -> float:
+            return 1.0
+
+    model, data = aacp.build_model("digits_resnet"), aacp.load_data("digits")
+    with pytest.raises(aacp.InvalidOption, match=r"loss is the class CrossEntropyLoss, .* Give CrossEntropyLoss\(\)"):
+        aacp.prune(model, data, {"macs": 0.5}, tmp_path, loss=nn.CrossEntropyLoss)
+    with pytest.raises(aacp.InvalidOption, match=r"score is the class Score, .* Give Score\(\)"):
+        aacp.find(model, data.train, {"macs": 0.5}, score=Score)  # type: ignore[arg-type]
+
+
 def test_what_is_repeated_is_a_function_with_a_name_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(aacp.InvalidOption, match="run is 5, not a function"):
         aacp.repeat(5, [0], tmp_path)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from aacp.errors import InvalidOption
 from aacp.estimate.execution import Execution, Sliced
 from aacp.estimate.inheritance import Inheritance, require_finite
 from aacp.estimate.recalibration import running_norms
+from aacp.user.values import function
 
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")
@@ -55,10 +56,8 @@ class PSAE:
     ) -> None:
         if execution not in EXECUTIONS:
             raise InvalidOption(f"execution is {execution!r}, but must be one of {EXECUTIONS}. Choose one.")
-        if not callable(score):
-            raise InvalidOption(f"score is {score!r}, not a function. Give one that takes (network, batches).")
         self.inheritance = inheritance
-        self.score = score
+        self.score: Score = function("score", score, "(network, batches)")
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
         device = inheritance.device

@@ -132,6 +132,9 @@ def described(value: object) -> str:
 
 def function(name: str, value: Any, arguments: str) -> Any:
     """The value, which must be a function; `arguments` is what it is called with, for the message."""
+    if isinstance(value, type):  # called with the arguments, nn.CrossEntropyLoss takes them for its settings
+        kind = value.__name__
+        raise InvalidOption(f"{name} is the class {kind}, which is not called with {arguments}. Give {kind}().")
     if callable(value):
         return value
     raise InvalidOption(f"{name} is {shown(value)}, not a function. Give one that takes {arguments}.")
