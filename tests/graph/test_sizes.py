@@ -155,6 +155,25 @@ def test_sizes_that_cannot_be_reached_freeze_and_say_where() -> None:
         aacp.trace(ByPartial(), torch.randn(1, 3, 6, 6))
 
 
+class LeNet(nn.Module):
+    """Flattens its features as the reader of the reason is told to, or by a number."""
+
+    def __init__(self, flat: int) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 12, 3), nn.Linear(12 * 16, 5)
+        self.flatten = (lambda x: x.view(len(x), -1)) if flat == -1 else (lambda x: x.view(-1, 12 * 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.flatten(self.conv(x)))
+
+
+def test_the_reason_says_what_to_write_in_place_of_a_size() -> None:
+    x = torch.randn(1, 3, 6, 6)
+    with pytest.raises(aacp.NothingToPrune, match=r"the size 192 is written out .*: write -1, or take it from a shape"):
+        aacp.trace(LeNet(192), x)
+    assert [group.name for group in aacp.trace(LeNet(-1), x).free] == ["conv"]
+
+
 def test_torchs_own_layers_show_their_new_sizes() -> None:
     model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.Conv2d(12, 12, 3, groups=12), nn.PReLU(12))
     model.extend([nn.GroupNorm(3, 12), nn.ConvTranspose2d(12, 8, 2), nn.Flatten(), nn.Linear(8 * 25, 5)])

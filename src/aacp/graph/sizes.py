@@ -45,7 +45,8 @@ def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _follow_shape(p, use, origin)
         elif not isinstance(origin, Tracked):
-            p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}")
+            instead = "write -1, or take it from a shape"  # both follow the channels
+            p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}: {instead}")
         elif not solver.solve(use, origin):
             p.freeze_ids(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
     for use in p.fixed_sizes if solver.found else ():
