@@ -112,7 +112,9 @@ def test_a_sample_of_images_is_not_augmented_and_one_of_tensors_has_their_rows()
 
 
 def test_arrays_of_numpy_are_answered_with_the_types_that_are_accepted() -> None:
-    with pytest.raises(InvalidData, match=r"a tuple\. Give tensors \(inputs, labels\), a data set with a length"):
+    with pytest.raises(
+        InvalidData, match=r"a tuple of ndarray, ndarray\. Give tensors \(inputs, labels\), a data set with a length"
+    ):
         Data.of((np.zeros((9, 1, 2, 2)), np.zeros(9)))  # type: ignore[arg-type]
 
 
@@ -221,16 +223,23 @@ def test_parts_of_a_loader_start_their_workers_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    "loader",
+    ("loader", "what"),
     [
-        DataLoader(pairs(), sampler=WeightedRandomSampler([1.0] * 40, 40)),
-        DataLoader(pairs(), sampler=RandomSampler(pairs(), replacement=True)),
-        DataLoader(pairs(), batch_sampler=[[0, 1], [2, 3]]),
-        DataLoader(pairs(), batch_sampler=BatchSampler(WeightedRandomSampler([1.0] * 40, 40), 4, drop_last=False)),
-        DataLoader(pairs(), batch_size=None),
+        (
+            DataLoader(pairs(), sampler=WeightedRandomSampler([1.0] * 40, 40)),
+            "a WeightedRandomSampler with replacement",
+        ),
+        (DataLoader(pairs(), sampler=RandomSampler(pairs(), replacement=True)), "a RandomSampler with replacement"),
+        (DataLoader(pairs(), batch_sampler=[[0, 1], [2, 3]]), "a list"),
+        (
+            DataLoader(pairs(), batch_sampler=BatchSampler(WeightedRandomSampler([1.0] * 40, 40), 4, drop_last=False)),
+            "a BatchSampler",
+        ),
+        (DataLoader(pairs(), batch_size=None), "out a batch size"),
     ],
     ids=["weighted", "with replacement", "batches of its own", "weighted in batches", "unbatched"],
 )
-def test_a_loader_with_an_order_of_its_own_is_not_taken_apart(loader: DataLoader[object]) -> None:
-    with pytest.raises(InvalidData, match=r"No hold-out .* of data, a DataLoader. Give .*aacp.Data\(train, holdout"):
+def test_a_loader_with_an_order_of_its_own_is_not_taken_apart(loader: DataLoader[object], what: str) -> None:
+    words = rf"No hold-out .* of data, a DataLoader with ?{what}\. Give .*aacp.Data\(train, holdout"
+    with pytest.raises(InvalidData, match=words):
         Data.of(loader, pairs())

@@ -210,10 +210,26 @@ def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[
         rest, held = split(_labels(train), share, seed)
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
     raise InvalidData(
-        f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give tensors (inputs, "
-        "labels), a data set with a length, a loader with torch's default sampler and __iter__, or aacp.Data(train, "
-        "holdout, test) with your own hold-out."
+        f"No hold-out can be taken from the training data of {name}, {_form(train)}. Give tensors (inputs, labels), a "
+        "data set with a length, a loader with torch's default sampler and __iter__, or aacp.Data(train, holdout, "
+        "test) with your own hold-out."
     )
+
+
+def _form(train: Any) -> str:
+    """What training data are, with the part of them that keeps a hold-out from being taken."""
+    form = f"a {type(train).__name__}"
+    if isinstance(train, tuple):
+        return f"{form} of {', '.join(type(part).__name__ for part in train)}"
+    if not isinstance(train, DataLoader) or type(train).__iter__ is not DataLoader.__iter__:
+        return form
+    if isinstance(train.dataset, IterableDataset):
+        return f"{form} of an IterableDataset"
+    if train.batch_size is None and train.batch_sampler is None:
+        return f"{form} without a batch size"
+    sampler: Any = train.sampler if train.batch_size is not None else train.batch_sampler
+    replaced = " with replacement" if getattr(sampler, "replacement", False) else ""
+    return f"{form} with a {type(sampler).__name__}{replaced}"
 
 
 def _joined(name: str, train: Any, holdout: Any) -> Source:
