@@ -22,7 +22,14 @@ from evidence.search_pays import (
 
 PAGE = "docs/results.md"
 LONG = (("VGG16, -60 %", "vgg16_60", 100), ("ResNet56, -50 %", "resnet56_50", 200))
-REPAIRED_UNIFORM = "search_pays_vgg16_60_0_epochs_uniform_repaired.json"
+UNTRAINED = {  # what has the networks before training, by case
+    "vgg16_60": ("untrained_vgg16_60.json", "search_pays_vgg16_60_0_epochs_uniform_repaired.json"),
+    "resnet56_50": (
+        "untrained_resnet56_50.json",
+        "untrained_resnet56_50_repaired.json",
+        "search_pays_resnet56_50_0_epochs_uniform_repaired.json",
+    ),
+}
 TAUGHT = (("ResNet56, -50 %", "resnet56_50"), ("VGG16, -60 %", "vgg16_60"))
 RECIPES = {
     "finetune-mixed": "`finetune-mixed`: patches of other images, half of the loss from the teacher",
@@ -46,19 +53,23 @@ not_measured(PAGE, Origin.EXACT, "at least 2,000 steps, which is 42 epochs with 
 
 @table(PAGE, "long trainings, MACs", "epochs")
 def long_trainings() -> list[Row]:
-    untrained = after_epochs("vgg16_60", 0)
-    uniform = tests_of(untrained, "uniform")
-    repaired = raw(REPAIRED_UNIFORM)
-    above = points_above(tests_of(repaired, "uniform-repaired"), uniform)
-    rows = [
-        row_of("VGG16, -60 %", 0, untrained, "uniform"),
-        (*row_of("VGG16, -60 %", 0, repaired, "uniform-repaired")[:-1], above),
-        row_of("VGG16, -60 %", 0, untrained, "repaired"),
-    ]
+    rows = []
     for name, case, epochs in LONG:
+        rows += [
+            row_of(name, 0, before_training(case, arm), arm) for arm in ("uniform", "uniform-repaired", "repaired")
+        ]
         result = after_epochs(case, epochs)
         rows += [row_of(name, epochs, result, arm) for arm in ("uniform", "repaired") if arm in result["summary"]]
     return rows
+
+
+def before_training(case: str, arm: str) -> dict[str, Any]:
+    """The networks of an arm before their training, with differences to uniform widths."""
+    results = [raw(name) for name in UNTRAINED[case]]
+    (found,) = (result for result in results if arm in result["summary"])
+    tests, uniform = tests_of(found, arm), tests_of(results[0], "uniform")
+    pairs = [test - other for test, other in zip(tests, uniform, strict=True)]
+    return {"rows": found["rows"], "summary": {"uniform": None, arm: {"test": tests, "above_uniform": pairs}}}
 
 
 def row_of(name: str, epochs: int, result: dict[str, Any], arm: str) -> Row:
@@ -69,13 +80,17 @@ def row_of(name: str, epochs: int, result: dict[str, Any], arm: str) -> Row:
 
 
 @states(PAGE)
-def vgg16_without_training() -> Iterator[Claim]:
-    before, trained = after_epochs("vgg16_60", 0), after_epochs("vgg16_60", 100)
-    tests, uniform = tests_of(before, "repaired"), tests_of(raw(REPAIRED_UNIFORM), "uniform-repaired")
+def repaired_networks_without_training() -> Iterator[Claim]:
+    lost, worth = [], []
+    for _, case, epochs in LONG:
+        tests, uniform = (tests_of(before_training(case, arm), arm) for arm in ("repaired", "uniform-repaired"))
+        base = unpruned(after_epochs(case, epochs))
+        lost += [pct(base - fmean(tests)), pct(base), pct(base - fmean(uniform))]
+        worth.append(unsigned(points_above(tests, uniform)))
     words = "the searched and repaired network of VGG16 has lost {} points of {} %, the repaired uniform one {}"
-    base = unpruned(trained)
-    yield says(words, pct(base - fmean(tests)), pct(base), pct(base - fmean(uniform)))
-    yield says("between repaired networks the search is worth {} points", unsigned(points_above(tests, uniform)))
+    yield says(words, *lost[:3])
+    yield says("those of ResNet56 {} and {} points of {} %", lost[3], lost[5], lost[4])
+    yield says("Between repaired networks the search is worth {} and {} points", *worth)
 
 
 @table(PAGE, "network, CIFAR-10", "published")
