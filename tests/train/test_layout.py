@@ -27,6 +27,7 @@ class Convolutional(nn.Module):
         self.conv = nn.Conv2d(2, 6, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(6)
         self.fc = nn.Linear(6 * 6 * 6, CLASSES)
+        self.is_view = is_view
         self.join = torch.Tensor.view if is_view else torch.Tensor.reshape
         self.was_contiguous: set[bool] = set()
 
@@ -56,6 +57,23 @@ def test_a_network_that_needs_contiguous_tensors_learns_like_one_that_does_not(r
     assert other.was_contiguous == {False}
     assert differences(needing, other) < 1e-5
     assert differences(needing, Convolutional(True)) > 1e-2  # of the weights before
+
+
+class InTrainingAlone(Convolutional):
+    """A network that needs contiguous tensors in training mode alone, as a head for training may; it draws numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.join = torch.Tensor.view if self.training and self.is_view else torch.Tensor.reshape
+        return F.dropout(super().forward(x), 0.2, self.training)
+
+
+def test_code_for_training_alone_may_need_contiguous_tensors_too() -> None:
+    both = [InTrainingAlone(is_view) for is_view in (True, False)]
+    for model in both:
+        torch.manual_seed(1)
+        fit(model, small_images(64), RECIPE, device="cpu")
+    assert [model.was_contiguous for model in both] == [{True}, {False}]
+    assert differences(*both) < 1e-5  # so the trial changes neither the statistics nor the random numbers
 
 
 @pytest.mark.gpu

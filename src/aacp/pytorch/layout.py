@@ -19,6 +19,7 @@ from aacp.pytorch.modules import copy_module, device_of_model
 
 PLAIN = torch.contiguous_format
 CHANNELS_LAST = torch.channels_last
+OF_VIEW = "view size is not compatible"  # in the error of `x.view` for tensors that are not contiguous
 FASTER_ON = ("cpu", "cuda")  # devices whose convolutions are faster with channels last
 
 
