@@ -9,14 +9,14 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
-        [--from FOLDER] [--out FOLDER] [--together] [--seeds 0 1 2]
+        [--from FOLDER] [--out FOLDER] [--together]
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
 it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
 order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. A step may be
 given in place of a plan. The steps of a plan that measures times run one after the other and beside no other plan;
-commands of other plans share the GPU under MPS. With fewer --seeds, steps that have three take a share of their time;
-later calls with all seeds take over what is finished.
+commands of other plans share the GPU under MPS. PLAN@0 or PLAN@0,1 runs these seeds of the steps that have three, in a
+share of their time; a later call with all seeds takes over what is finished.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Step:
         after: the names of steps that must be done before.
         resumes: whether an interrupted command continues; otherwise it begins only if its seconds are left.
         makes: a file; the step is done if it exists.
+        seeds: the seeds that it runs, if its command has {seeds}.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Step:
     after: tuple[str, ...] = ()
     resumes: bool = True
     makes: str = ""
+    seeds: tuple[int, ...] = SEEDS
 
 
 @dataclass(frozen=True)
@@ -428,13 +430,25 @@ def needed(step: Step, plan: Plan) -> tuple[Step, ...]:
     return (*dict.fromkeys(before), step)
 
 
+def names_in(text: str) -> dict[str, str]:
+    """The names of plans, which are joined by +, and the seeds that follow each after an @, or nothing."""
+    return {name: seeds for name, _, seeds in (part.partition("@") for part in text.split("+"))}
+
+
 def plan_named(text: str) -> Plan:
     """The plan of a name; the plan of several names, joined by +, has the steps of all, each step once."""
-    plans = [all_plans()[name] for name in text.split("+")]
+    plans = [with_seeds(all_plans()[name], seeds) for name, seeds in names_in(text).items()]
     steps = dict.fromkeys(step for plan in plans for step in plan.steps)
     is_timed = any(plan.is_timed for plan in plans)
     at_once = 1 if is_timed else max(plan.at_once for plan in plans)
     return Plan(tuple(steps), at_once, all(plan.is_shared for plan in plans), is_timed)
+
+
+def with_seeds(plan: Plan, seeds: str) -> Plan:
+    """A plan whose steps of several seeds run those of a text such as 0,1; without a text, all of them."""
+    chosen = tuple(int(seed) for seed in seeds.split(",")) if seeds else SEEDS
+    steps = (replace(step, seeds=chosen) if "{seeds}" in step.command else step for step in plan.steps)
+    return replace(plan, steps=tuple(steps))
 
 
 # -- one call ---------------------------------------------------------------------------------------------------------
@@ -448,7 +462,6 @@ class Call:
     small: Path
     state: Path
     limit: float
-    seeds: Sequence[int] = SEEDS
     begun: float = field(default_factory=time.monotonic)
 
     def stop(self, *_: object) -> None:
@@ -465,12 +478,12 @@ class Call:
         return text.format(
             data=self.data, small=self.small, state=self.state, out=self.state / "results",
             runs=self.state / "runs" / step.name, limit=max(0, round(self.left - TO_STOP)),
-            seeds=" ".join(map(str, self.seeds)),
+            seeds=" ".join(map(str, step.seeds)),
         )  # fmt: skip
 
     def mark(self, step: Step) -> Path:
         """The file that says that a step is done; with other seeds it is not done yet."""
-        others = () if tuple(self.seeds) == SEEDS else ("seeds", *map(str, self.seeds))
+        others = () if step.seeds == SEEDS else ("seeds", *map(str, step.seeds))
         return self.state / "done" / "_".join([step.name, *others])
 
     def is_done(self, step: Step) -> bool:
@@ -509,8 +522,9 @@ class Call:
                 free = plan.at_once - sum(step in running for step in plan.steps)
                 ready = [step for step in plan.steps if step not in begun and self.may_begin(step, plan)]
                 for step in ready[: max(0, free)]:  # other plans may have begun more of its steps than it may run
-                    begun.add(step)
-                    running[step] = self.start(step), time.monotonic()
+                    if all(step.name != other.name for other in running):  # with other seeds, it has the same folder
+                        begun.add(step)
+                        running[step] = self.start(step), time.monotonic()
             if not running:
                 return
             time.sleep(0.2)
@@ -596,16 +610,17 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, help="what an earlier call packed on another machine")
     parser.add_argument("--out", type=Path, help="where to pack the state")
     parser.add_argument("--together", action="store_true", help="run all plans at once")
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="seeds of steps that have several")
     options = parser.parse_args()
-    unknown = {name for text in options.plans for name in text.split("+")} - set(all_plans())
-    if unknown or not (options.plans or options.list):
+    named = [item for text in options.plans for item in names_in(text).items()]
+    if {name for name, _ in named} - set(all_plans()) or not (named or options.list):
         parser.error(f"Give one or more of these plans, or steps of them: {', '.join(PLANS)}.")
+    if not {seed for _, seeds in named if seeds for seed in seeds.split(",")} <= {str(seed) for seed in SEEDS}:
+        parser.error("The seeds after an @ are 0, 1 and 2, with commas between them.")
     plans = [plan_named(text) for text in options.plans]
     if options.together and any(plan.is_timed for plan in plans):
         parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")
     data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
-    call = Call(data, small, state, options.limit, options.seeds)
+    call = Call(data, small, state, options.limit)
     if options.list:
         for name, plan in PLANS.items():
             for step in plan.steps:

@@ -213,11 +213,39 @@ def test_a_step_with_one_seed_is_not_done_with_all(tmp_path: Path, monkeypatch: 
     step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {log} '{{seeds}}'")
     monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan((step,))})
     monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
-    for seeds in (["--seeds", "1"], ["--seeds", "1"], [], ["--seeds", "0", "1", "2"]):
-        monkeypatch.setattr(sys, "argv", ["gpu.py", "toy", "--state", str(tmp_path / "state"), *seeds])
+    for words in (["toy@1"], ["toy@1"], ["toy"], ["toy@0,1,2"], ["toy@0", "toy@0,1", "--together"]):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *words, "--state", str(tmp_path / "state")])
         with pytest.raises(SystemExit, match="0"):
             gpu.main()
-    assert log.read_text().splitlines() == ["1", "0 1 2"]
+    assert log.read_text().splitlines() == ["1", "0 1 2", "0", "0 1"]
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "toy@0,3", "--state", str(tmp_path / "state")])
+    with pytest.raises(SystemExit, match="2"):
+        gpu.main()
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_a_step_does_not_run_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    alone = tmp_path / "alone"
+    code = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.5); os.rmdir(sys.argv[1])"
+    step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {alone} '{{seeds}}'")
+    monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan((step,))})
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "toy@0", "toy", "--together", "--state", str(tmp_path / "state")])
+    with pytest.raises(SystemExit, match="0"):
+        gpu.main()
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_seeds_belong_to_one_plan_and_to_steps_that_have_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    single, several = gpu.Step("single", 1, "echo"), gpu.Step("several", 1, "echo {seeds}")
+    monkeypatch.setattr(gpu, "PLANS", {"a": gpu.Plan((single, several)), "b": gpu.Plan((several,))})
+    assert [step.seeds for step in gpu.plan_named("a@0").steps] == [gpu.SEEDS, (0,)]
+    assert [step.seeds for step in gpu.plan_named("single+b@1,2").steps] == [gpu.SEEDS, (1, 2)]
+    assert [step.seeds for step in gpu.plan_named("b").steps] == [gpu.SEEDS]
 
 
 @pytest.mark.usefixtures("among_scripts")
@@ -337,8 +365,7 @@ def test_the_page_on_reproduction_has_the_minutes_of_sets_of_steps() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\d+) \|", page, re.MULTILINE)
     assert len(rows) > 5
     for words, said in rows:
-        plans = [gpu.plan_named(word) for word in re.sub(r"--together|--seeds 0", "", words).split()]
-        seconds = sum(step.seconds for plan in plans for step in plan.steps)
-        share = 1 / len(gpu.SEEDS) if "--seeds 0" in words else 1
-        assert math.ceil(share * seconds / 60) == int(said), words
+        plans = [gpu.plan_named(word) for word in words.replace("--together", "").split()]
+        seconds = sum(step.seconds * len(step.seeds) / len(gpu.SEEDS) for plan in plans for step in plan.steps)
+        assert math.ceil(seconds / 60) == int(said), words
         assert "--together" not in words or not any(plan.is_timed for plan in plans)
