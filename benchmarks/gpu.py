@@ -540,7 +540,10 @@ class Call:
 
 @contextmanager
 def sharing(is_shared: bool) -> Iterator[None]:
-    """Let processes run on the GPU at the same time if this machine has MPS; print before and after whether it runs."""
+    """Let processes run on the GPU at the same time if this machine has MPS; print before and after whether it runs.
+
+    Only the call that started the daemon ends it: an ended daemon rejects new processes until the last one is done.
+    """
     control = shutil.which("nvidia-cuda-mps-control")
     if not is_shared or control is None:
         print("The GPU is not shared." if not is_shared else "There is no nvidia-cuda-mps-control.", flush=True)
@@ -552,7 +555,8 @@ def sharing(is_shared: bool) -> Iterator[None]:
         yield
     finally:
         print(f"MPS: {servers(control)}", flush=True)  # a server starts with the first command on the GPU
-        subprocess.run([control], input=b"quit\n", check=False)
+        if status == 0:
+            subprocess.run([control], input=b"quit\n", check=False)
 
 
 def servers(control: str) -> str:

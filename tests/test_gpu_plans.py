@@ -289,27 +289,30 @@ def test_a_plan_waits_for_steps_of_its_own_that_another_plan_has_begun(
 
 
 MPS = """#!/bin/sh
-if [ "$1" = -d ]; then exit 3; fi
+if [ "$1" = -d ]; then exit "$(cat "$0.status")"; fi
 read asked; echo "$asked" >> "$0.log"
 if [ "$asked" = get_server_list ]; then echo "no daemon" >&2; exit 4; fi
 """
 
 
 @pytest.mark.usefixtures("among_scripts")
-def test_a_plan_says_whether_mps_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_plan_says_whether_mps_runs_and_ends_only_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     import gpu
 
     control = tmp_path / "nvidia-cuda-mps-control"
     control.write_text(MPS)
+    (tmp_path / f"{control.name}.status").write_text(str(status))
     control.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with gpu.sharing(is_shared=True):
         begun = capsys.readouterr().out
-    assert begun == "MPS: the daemon ended with 3, get_server_list ended with 4: no daemon\n"
+    assert begun == f"MPS: the daemon ended with {status}, get_server_list ended with 4: no daemon\n"
     assert capsys.readouterr().out == "MPS: get_server_list ended with 4: no daemon\n"
-    assert (tmp_path / f"{control.name}.log").read_text().split() == ["get_server_list", "get_server_list", "quit"]
+    asked = (tmp_path / f"{control.name}.log").read_text().split()
+    assert asked == ["get_server_list", "get_server_list", *["quit"] * (status == 0)]
 
 
 @pytest.mark.usefixtures("among_scripts")
