@@ -7,10 +7,11 @@ from statistics import fmean
 from typing import Any
 
 from evidence.claims import Claim, Origin, Row, not_measured, says, states, table
-from evidence.raw import pct, points_above, raw, spread
+from evidence.raw import in_words, pct, points_above, raw, spread
 from evidence.search_pays import estimates_of, tests_of, unpruned
 
 PAGE = "docs/results.md"
+NETWORKS = {"resnet56": "ResNet56", "vgg16": "VGG16"}
 ORDERS = {"search": "l1", "l2": "l2", "activation": "activation", "obs": "obs"}
 
 not_measured(
@@ -33,8 +34,9 @@ def kept_of_each_stage() -> list[Row]:
     rows = []
     for row in raw("fig5.json")["rows"]:
         stages = [f"{100 * share:.0f} %" for share in row["stages"]]
-        name = {"resnet56": "ResNet56", "vgg16": "VGG16"}[row["network"]]
-        rows.append((name, row["limit"], str(len(row["runs"])), *stages, *["-"] * (5 - len(stages))))
+        rows.append(
+            (NETWORKS[row["network"]], row["limit"], str(len(row["runs"])), *stages, *["-"] * (5 - len(stages)))
+        )
     return rows
 
 
@@ -46,7 +48,20 @@ def first_blocks_of_stages_keep_more() -> Iterator[Claim]:
     ends = [f"{100 * end(shares):.0f}" for shares in (first, middle, last) for end in (min, max)]
     words = "the first block keeps {} to {} %, the blocks in the middle {} to {} %"
     yield says(words, *ends[:4])
-    yield says("the last block keeps {} to {} %", *ends[4:])
+    higher = sum(one > other for one, other in zip(last, middle, strict=True))
+    words = "the last block keeps {} to {} %, and more than the middle of its stage in {} of {} cases"
+    yield says(words, *ends[4:], *(in_words(count) for count in (higher, len(last))))
+
+
+@states(PAGE)
+def stages_keep() -> Iterator[Claim]:
+    stages = {name: [row["stages"] for row in raw("fig5.json")["rows"] if row["network"] == name] for name in NETWORKS}
+    ratios = [last / other for *others, last in stages["resnet56"] for other in others]
+    yield says(
+        "the last stage keeps {:.1f} to {:.1f} times the share of each of the other two", min(ratios), max(ratios)
+    )
+    for first, second, third, *others in stages["vgg16"]:
+        assert max(others) < min(first, second, third) <= first == min(first, second, third)
 
 
 @table(PAGE, "order of channels, VGG16", "estimated before training")

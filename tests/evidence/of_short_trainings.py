@@ -7,7 +7,7 @@ from itertools import product
 from statistics import fmean
 
 from evidence.claims import Claim, Row, says, states, table
-from evidence.raw import mean, pct, points_above, raw, spread, unsigned
+from evidence.raw import in_words, mean, pct, points_above, raw, spread, unsigned
 from evidence.search_pays import after_epochs, compared_with_uniform, left, runs_of, tests_of, unpruned
 
 PAGE = "docs/results.md"
@@ -88,11 +88,19 @@ def gains_of_low_rates(epochs: int) -> list[float]:
 @states(PAGE)
 def low_rates_gain() -> Iterator[Claim]:
     few, more = (gains_of_low_rates(epochs) for epochs in (3, 10))
-    words = "by {:.2f} to {:.2f} after 3 epochs and by {:.2f} to {:.2f} after 10 epochs"
+    words = "by {:.2f} to {:.2f} points after 3 epochs and by {:.2f} to {:.2f} after 10 epochs"
     yield says(words, min(few), max(few), min(more), max(more))
+    found = short_trainings()
+    low, medium, full = (
+        [fmean(found[start, recipe, epochs, lr]) for start, recipe, epochs in product(STARTS, RECIPES, (1, 3, 10))]
+        for lr in (0.005, 0.016, 0.05)
+    )
+    assert len(low) == 12
+    assert all(one > other for one, other in zip(low, full, strict=True))
+    assert sum(one > other for one, other in zip(low, medium, strict=True)) == 11
     rows = raw("untrained_resnet56_70.json")["rows"]
     (before,) = (row["holdout"] for row in rows if (row["arm"], row["seed"]) == ("uniform-repaired", 0))
-    yield says("the repaired network of seed 0 begins with {} % of the hold-out", pct(before))
+    yield says("that of seed 0 begins with {} % of the hold-out", pct(before))
 
 
 @states(PAGE)
@@ -103,6 +111,8 @@ def mixed_images_cost_short_trainings_a_little() -> Iterator[Claim]:
         for start, epochs in product(STARTS, (1, 3))
     ]
     assert min(lost) > -0.005  # which is rounded to 0.00
+    assert found["repaired", "finetune", 10, 0.005] > found["repaired", "finetune-mixed", 10, 0.005]
+    assert found["plain", "finetune", 10, 0.005] < found["plain", "finetune-mixed", 10, 0.005]
     yield says("{:.2f} to {:.2f} points better than `finetune-mixed`", abs(min(lost)), max(lost))
 
 
@@ -136,6 +146,21 @@ def other_tools_keep() -> Iterator[Claim]:
         kept[run["arm"] in ("torch-pruning", "torch-pruning-global", "modelopt")].append(run["macs"])
     ends = [pct(end(kept[is_theirs]), 1) for is_theirs in (True, False) for end in (min, max)]
     yield says("({} to {} % are left, with aacp {} to {} %;", *ends)
+
+
+@states(PAGE)
+def other_tools_find_one_network() -> Iterator[Claim]:
+    small, large = after_epochs("resnet56_70", 10, "_peers"), after_epochs("vgg16_70", 100)
+    for result in (small, large):
+        for arm in {"torch-pruning", "torch-pruning-global", "modelopt"} & set(result["summary"]):
+            assert len({str(run["counts"]) for run in runs_of(result, arm)}) == 1
+    one_ratio, ranking = (runs_of(small, arm)[0]["counts"] for arm in ("torch-pruning", "torch-pruning-global"))
+    yield says("cuts the residual streams of ResNet56 too, from 16 to {} channels", one_ratio[0])
+    yield says("leaves {} layers of ResNet56 one channel", in_words(ranking.count(1)))
+    parameters = {
+        arm: fmean(run["params"] for run in runs_of(large, arm)) for arm in ("search", "repaired", "modelopt")
+    }
+    assert parameters["search"] == max(parameters.values())
 
 
 @states(PAGE)
