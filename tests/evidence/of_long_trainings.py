@@ -45,7 +45,7 @@ not_measured(
     "94.22 % at -47 % (CORING)",
     "94.42 % at -58 % (CORING)",
     "94.81 % at -42 %, 94.44 % at -60 % (CORING)",
-    "of the published network, which keeps 53 %",
+    "the published network, which keeps 53 %",
 )
 not_measured(PAGE, Origin.SETTING, "It keeps 50 % of the MACs")
 not_measured(PAGE, Origin.EXACT, "at least 2,000 steps, which is 42 epochs with batches of 1024")
@@ -152,7 +152,10 @@ def a_search_at_60_is_worth() -> Iterator[Claim]:
 def resnet56_misses_its_aim() -> Iterator[Claim]:
     tests = tests_of(after_epochs("resnet56_50", 200), "repaired")
     yield says("ResNet56 misses its aim by {:.2f} points", 94.3 - 100 * fmean(tests))
-    assert abs(fmean(tests) - 0.9422) < stdev(tests)  # within the spread of the seeds of the published one
+    ahead = fmean(tests) - 0.9422
+    assert 0 < ahead < stdev(tests)
+    yield says("its mean is {} points above the accuracy of the published network", pct(ahead))
+    yield says("(the repaired one has {} %;", pct(fmean(tests_of(after_epochs("vgg16_70", 100), "repaired"))))
     aims = (("vgg16_60", "repaired", 0.945), ("vgg16_70", "search", 0.943), ("vgg16_70", "repaired", 0.943))
     reached = [fmean(tests_of(after_epochs(case, 100), arm)) >= aim for case, arm, aim in aims]
     assert reached == [True, True, False]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import fmean
+from itertools import product
+from statistics import fmean, stdev
 
 from evidence.claims import Claim, Origin, Row, not_measured, says, states, table
-from evidence.raw import RESULTS, mean, pct, raw, spread
+from evidence.raw import RESULTS, in_words, mean, pct, raw, spread
 
 PAGE = "docs/results.md"
 CUT_STREAMS = "uniform, residual streams cut too"
@@ -99,6 +100,29 @@ def the_search_is_worth() -> Iterator[Claim]:
     cut = fmean(accuracies(file_of("", "-70 %"), "uniform"))
     yield says("end level with the search after 100 epochs ({} %, two seeds)", pct(cut))
     assert pct(cut) == pct(fmean(accuracies(file_of("", "-70 %"), "default")))
+
+
+@states(PAGE)
+def searched_networks_keep_more_parameters() -> Iterator[Claim]:
+    more = []
+    for rate, (_, method, kind) in product(("-50 %", "-70 %"), WIDTHS[1:]):
+        uniform, searched = (kept(file_of(each, rate), name) for each, name in ((kind, method), ("", "default")))
+        more.append(searched / uniform - 1)
+    yield says("keep {} to {} % more parameters than the uniform ones", pct(min(more), 0), pct(max(more), 0))
+
+
+def kept(file: str, method: str) -> float:
+    """The mean share of the parameters that networks keep."""
+    runs = [run for run in raw(f"{file}.json")["rows"] if run["method"] == method]
+    return fmean(run["after"]["params"] / run["before"]["params"] for run in runs)
+
+
+@states(PAGE)
+def uniform_widths_with_cut_streams_are_as_good() -> Iterator[Claim]:
+    for rate in ("-50 %", "-70 %"):
+        searched, uniform = (accuracies(file_of("", rate), method) for method in ("default", "uniform"))
+        assert abs(fmean(searched) - fmean(uniform)) < max(stdev(searched), stdev(uniform))
+    yield says("with {} seeds each; uniform widths with cut streams are then as good", in_words(len(searched)))
 
 
 @states(PAGE)
