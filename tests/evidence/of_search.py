@@ -49,6 +49,9 @@ def error_curves_are_near_to_a_search() -> Iterator[Claim]:
     seconds = (run["stages"]["search"] for run in (curves, search))
     yield says("`curves` found its structure in {:.0f} s, the search in {:,.0f} s", *seconds)
     found = [delivered("obs_more", "curves"), delivered("obs", "as it is")]
+    behind = [float(more[rate]) - float(less[rate]) for less, more in [found] for rate in (0.5, 0.7)]
+    behind.append(100 * (search["score"] - curves["score"]))
+    yield says("On ResNet56 `curves` ends {:.1f} to {:.1f} points below a search", min(behind), max(behind))
     words = "With the importance `obs`, `curves` and a search delivered {} and {} % at -50 %, {} and {} % at -70 %"
     yield says(words, *(each[rate] for rate in (0.5, 0.7) for each in found))
 
