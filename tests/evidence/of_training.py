@@ -52,6 +52,27 @@ def finalists_cost_and_gain() -> Iterator[Claim]:
     assert [number == 0 for number in won] == [False, True, False]  # the choice of the search won once
     for row, each, number in zip(result["rows"], chosen, won, strict=True):
         assert row["counts"] == each[number]["choice"]["counts"]
+    repaired = raw("search_pays_resnet56_70_10_epochs.json")["summary"]["repaired"]["test"]
+    assert fmean(repaired) >= fmean(found["test"])
+
+
+@states(PAGE)
+def finalists_gain_no_more_than_a_second_training() -> Iterator[Claim]:
+    yield says("of one and the same of these structures ended {} points apart", pct(gain_of_a_second_training()))
+
+
+@states("docs/results.md")
+def finalists_of_one_seed_are_the_choice_of_the_search() -> Iterator[Claim]:
+    yield says("its second training ended {} points higher than its first", pct(gain_of_a_second_training()))
+
+
+def gain_of_a_second_training() -> float:
+    """How far the choice of a search ended above itself, trained again in a run in which it won all rungs."""
+    finalists, plain = (raw(f"search_pays_resnet56_70_10_epochs{kind}.json")["rows"] for kind in ("_finalists", ""))
+    searched = [row for row in plain if row["arm"] == "search"]
+    (pair,) = (pair for pair in zip(finalists, searched, strict=True) if pair[0]["counts"] == pair[1]["counts"])
+    assert pair[0]["seed"] == pair[1]["seed"]
+    return float(pair[0]["test"] - pair[1]["test"])
 
 
 @states(PAGE)
