@@ -71,6 +71,8 @@ def files_with_a_limit_on_latency_take() -> Iterator[Claim]:
     assert len(ratios) == 5
     assert max(ratios) < limit
     yield says("all five exported files took {:.2f} to {:.2f} of its time", min(ratios), max(ratios))
+    evaluations, images = re.findall(r"--evaluations (\d+) --images (\d+)", found["command"])[0]
+    yield says("with {} evaluations on {} enlarged images of CIFAR-10", evaluations, images)
     words = "(limit {:.2f}; {:.3f} ± {:.3f} over five seeds"
     yield says(words, limit, fmean(ratios), stdev(ratios))
     upper = max(seed["latency_quartiles"][1] for seed in found["seeds"])
