@@ -129,7 +129,7 @@ def accuracy_does_not_fall_with_more_parameters_removed() -> Iterator[Claim]:
     yield says("the first half has {} different networks in {} runs", str(len(networks)), str(len(first)))
     second = {rate: points for (half, rate), points in fig6().items() if half == "b"}
     alone = 1 - fmean(point["macs"] for point in second[0.0])
-    yield says("the limit on parameters alone removes {:.0f} % of the MACs", 10 * round(10 * alone))
+    yield says("the limit on parameters alone removes {:.0f} % of the MACs", 100 * alone)
     for rate, points in second.items():
         assert (max(point["params"] for point in points) < 0.3) == (rate >= 0.4)
     yield says("with at least {} % fewer MACs, only the limit on MACs", "40")
