@@ -119,3 +119,12 @@ def test_printed_it_has_the_interval_of_the_seconds_and_that_of_the_ratio() -> N
     original = MedianInterval(4e-3, 5e-3, 6e-3)
     text = "2 ms (1 ms to 3 ms), the original's 5 ms; 0.5 (0.4 to 0.6) of it in the median turn"
     assert str(LatencyCheck(aacp.Structure((1,)), seconds, ratio, original)) == text
+
+
+def test_the_advice_about_a_slow_structure_names_turns_in_which_the_original_varied() -> None:
+    assert check_of(MedianInterval(0.9, 0.9, 0.9)).remedy == "Loosen the limit"
+    varied = LatencyCheck(aacp.Structure([1]), SECONDS, SECONDS, MedianInterval(1.0, 2.0, 4.0))
+    assert varied.remedy == (
+        "Close other programs, since the unpruned network itself took from 1,000 ms to 4,000 ms in this measurement, "
+        "or loosen the limit"
+    )

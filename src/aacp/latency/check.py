@@ -18,6 +18,7 @@ from aacp.cost.quantities import amount
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.judging import unsteadiness
 from aacp.latency.runtimes.torch import timed_copy, torch_threads
 from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, ratio, time_interleaved
 
@@ -71,6 +72,12 @@ class LatencyCheck:
         if share.upper <= 1:
             return Verdict.MET
         return Verdict.MISSED if share.lower > 1 else Verdict.UNDECIDED
+
+    @property
+    def remedy(self) -> str:
+        """What to do if this structure is too slow: in turns that were disturbed, nothing is known about the limit."""
+        found = unsteadiness(self.original.lower, self.original.upper)
+        return f"Close other programs, since {found}, or loosen the limit" if found else "Loosen the limit"
 
     def __str__(self) -> str:
         own = self.seconds

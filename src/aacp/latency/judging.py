@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aacp.cost.quantities import amount
 from aacp.errors import InconclusiveMeasurement
 from aacp.latency.calibration import PredictionError
 
@@ -22,15 +23,23 @@ MAX_NOISE = 0.05
 # below it, measuring again would not improve a table. Good tables of docs/results.md lie around it.
 QUIET_NOISE = 0.015
 
+# The longest over the shortest time of one and the same network up to which a machine counts as steady. Chosen by hand:
+# a table of a quiet machine (device_table_resnet20_x86.json) has 1.09, and one beside busy programs 1.47 or more.
+STEADY_RATIO = 1.25
+
+DISTURBED = "since other programs or a changing clock frequency disturbed it"
 QUIETER = (
-    "Measure on a quiet machine, where the same call continues with what was measured, with fewer threads, or make a "
-    "table for --table by aacp measure with more --seconds for each structure or with --accept-noise."
+    "Close other programs and repeat the call, which continues with what was measured, take fewer threads or a larger "
+    "batch, or make a table for --table by aacp measure with more --seconds for each structure or with --accept-noise."
 )
 QUIETER_DEVICE = (
     "Remove results.json on the device and run runner.py there again, with nothing else running and with more seconds "
     "(--seconds 5), or export networks for fewer threads."
 )
-STEADY = "Other work on the machine is not the cause: measure more structures, a larger batch, or in another runtime."
+STEADY = (
+    "The machine was steady, so other programs are hardly the cause: measure more structures, a larger batch, or in "
+    "another runtime."
+)
 
 
 def shortcomings(error: PredictionError, depends_on_widths: bool = True) -> list[str]:
@@ -52,15 +61,26 @@ def shortcomings(error: PredictionError, depends_on_widths: bool = True) -> list
     return found
 
 
-def inconclusive(problem: str, is_noisy: bool, is_elsewhere: bool = False) -> InconclusiveMeasurement:
+def unsteadiness(shortest: float, longest: float) -> str:
+    """Return how far the times of the unpruned network lie apart, as half a sentence; empty if that is not far."""
+    if longest <= STEADY_RATIO * shortest:
+        return ""
+    return (
+        f"the unpruned network itself took from {amount(shortest, 's')} to {amount(longest, 's')} in this measurement"
+    )
+
+
+def inconclusive(problem: str, disturbance: str, is_elsewhere: bool = False) -> InconclusiveMeasurement:
     """Return the error for a table that cannot decide anything.
 
     Args:
         problem: the shortcomings of the table.
-        is_noisy: whether some of its measurements are uncertain.
+        disturbance: what shows that the machine was not quiet, as half a sentence; empty if nothing does.
         is_elsewhere: whether it was measured on a device that is not here.
     """
     quieter = QUIETER_DEVICE if is_elsewhere else QUIETER
+    if not disturbance:
+        return InconclusiveMeasurement(f"The latency table cannot decide anything: {problem}. {STEADY}")
     return InconclusiveMeasurement(
-        f"The latency table cannot decide anything: {problem}. {quieter if is_noisy else STEADY}"
+        f"The latency table cannot decide anything: {problem}; {disturbance}, {DISTURBED}. {quieter}"
     )

@@ -26,7 +26,7 @@ from aacp.disk.writing import require_place
 from aacp.errors import AACPError, RunMismatch
 from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
-from aacp.latency.judging import QUIET_NOISE
+from aacp.latency.judging import QUIET_NOISE, STEADY_RATIO
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.remote import one_worker, timing_on
 from aacp.latency.runtimes.torch import timed_copy
@@ -212,9 +212,15 @@ def _decisive(fit: Callable[[], LatencyTable], timer: StructureTimer, log: _Meas
 
 
 def _noisy_structures(table: LatencyTable) -> list[Structure]:
-    """Return the structures whose measurements are not quiet, each once, the noisiest first."""
-    runs = sorted((*table.measured, *table.held_out), key=lambda run: run.noise, reverse=True)
-    return list(dict.fromkeys(Structure(run.structure) for run in runs if run.noise > QUIET_NOISE))
+    """Return the structures whose measurements are not quiet, each once, the noisiest first.
+
+    A machine that is busy all the time may be slow without noise, so the time of the unpruned network counts too.
+    """
+    runs = (*table.measured, *table.held_out)
+    usual = STEADY_RATIO * min(run.reference for run in runs)
+    disturbed = {run: max(run.noise / QUIET_NOISE, run.reference / usual) for run in runs}
+    noisiest = sorted(runs, key=disturbed.__getitem__, reverse=True)
+    return list(dict.fromkeys(Structure(run.structure) for run in noisiest if disturbed[run] > 1))
 
 
 class _MeasurementLog:

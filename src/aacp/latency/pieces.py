@@ -9,6 +9,7 @@ from typing import Any
 from aacp.channels.graph import ChannelGraph
 from aacp.disk.records import Amount, Count, Seconds, Whole
 from aacp.errors import DeviceMismatch
+from aacp.latency.judging import STEADY_RATIO
 from aacp.user.values import counted
 
 LEAST_NOISE = 1e-3  # relative uncertainty that is assumed of the steadiest measurement, when two are merged
@@ -96,7 +97,13 @@ class TimedStructure:
     noise: Amount  # relative uncertainty of `whole / reference`, about one standard error
 
     def merged(self, other: TimedStructure) -> TimedStructure:
-        """Return this measurement and another one of the same structure as one, weighted by their certainty."""
+        """Return this measurement and another one of the same structure as one, weighted by their certainty.
+
+        If the machine was much slower in one of them, the other one counts alone.
+        """
+        faster, slower = sorted((self, other), key=lambda measured: measured.reference)
+        if slower.reference > STEADY_RATIO * faster.reference:
+            return faster
         mine = max(self.noise, LEAST_NOISE) ** -2
         its = max(other.noise, LEAST_NOISE) ** -2
         share = mine / (mine + its)

@@ -27,7 +27,7 @@ from aacp.disk.reading import read_json, reading_as
 from aacp.disk.records import Count, Seconds, read_fields, require
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.latency.calibration import Correction, PredictionError, Trend, robust_line
-from aacp.latency.judging import MAX_NOISE, QUIET_NOISE, inconclusive, shortcomings
+from aacp.latency.judging import DISTURBED, MAX_NOISE, QUIET_NOISE, inconclusive, shortcomings, unsteadiness
 from aacp.latency.lookup import Lookup
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.runs.folder import RunFolder
@@ -126,11 +126,26 @@ class LatencyTable:
         """A sentence that says what to do if pruning channels hardly makes the network faster here; None otherwise."""
         if self.shortest < SMALLEST_USEFUL_SHARE:
             return None
+        found = f"The fastest structure took {self.shortest:.0%} of the unpruned network's time"
+        if self.unsteadiness:
+            return f"{found}, but {self.unsteadiness}, {DISTURBED}. Close other programs, and measure to another file."
         return (
-            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: most of the time here is "
-            "spent on starting layers, not on channels. Measure with a larger batch or another runtime, or remove "
-            "layers."
+            f"{found}: most of the time here is spent on starting layers, not on channels. Measure with a larger batch "
+            "or another runtime, or remove layers."
         )
+
+    @property
+    def unsteadiness(self) -> str:
+        """How far the times of the unpruned network lie apart, as half a sentence; empty if the machine was steady."""
+        times = [run.reference for run in (*self.measured, *self.held_out)]
+        return unsteadiness(*np.quantile(times, [0.1, 0.9]).tolist())
+
+    @property
+    def disturbance(self) -> str:
+        """What shows that the machine was not quiet, as half a sentence with numbers; empty if nothing does."""
+        noisiest = max(run.noise for run in (*self.measured, *self.held_out))
+        is_noisy = self.noise > QUIET_NOISE or noisiest > MAX_NOISE
+        return self.unsteadiness or (f"the time of one structure is uncertain by {noisiest:.1%}" if is_noisy else "")
 
     @cached_property
     def problem(self) -> str:
@@ -140,9 +155,7 @@ class LatencyTable:
     def require_decisive(self) -> None:
         """Reject a table that cannot decide anything, unless the user accepted it when it was measured."""
         if self.problem and not self.accepts_noise:
-            noisiest = max(run.noise for run in (*self.measured, *self.held_out))
-            is_noisy = self.noise > QUIET_NOISE or noisiest > MAX_NOISE
-            raise inconclusive(self.problem, is_noisy, self.elsewhere)
+            raise inconclusive(self.problem, self.disturbance, self.elsewhere)
         if self.problem:
             _logger.warning("The latency table cannot decide anything, but was accepted: %s.", self.problem)
 

@@ -158,7 +158,7 @@ class LatencyStage:
         if smallest.share_of(limit).lower > REJECTED_RATIO:
             raise InfeasibleBudget(
                 f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure in this space takes "
-                f"{smallest}. Loosen the limit, or use a finer pruning step."
+                f"{smallest}. {smallest.remedy}, or use a finer pruning step."
             )
         unpruned = LatencyCheck(self.graph.full, smallest.original, MedianInterval(1, 1, 1), smallest.original)
         is_met = unpruned.verdict(limit) is Verdict.MET and bool(others.feasible(self.graph.full.counts))

@@ -252,7 +252,7 @@ class Search:
         if smallest.verdict(limit) is Verdict.MISSED:
             return InfeasibleBudget(
                 f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure that was searched takes "
-                f"{smallest}. Loosen the limit."
+                f"{smallest}. {smallest.remedy}."
             )
         return InconclusiveMeasurement(
             f"{LATENCY}: {counted(len(verdicts), 'candidate')} missed the limit when measured, and the corrected table "
@@ -317,7 +317,7 @@ def _given_up(limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> Infe
             f"{measured} the measurements of {undecided} were too noisy to tell, and the others missed it; the last "
             f"took {last}. Call again on a less busy machine, where these are measured again, or loosen the limit."
         )
-    return InfeasibleBudget(f"{measured} none did when measured; the last took {last}. Loosen the limit.")
+    return InfeasibleBudget(f"{measured} none did when measured; the last took {last}. {last.remedy}.")
 
 
 def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
