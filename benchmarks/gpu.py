@@ -109,7 +109,7 @@ def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) 
     return Step(name, seconds, command)
 
 
-def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
+def table_1(network: str, rate: float, epoch: float, estimate: float, seeds: int = 3, known: str = "") -> Step:
     """Rows of the paper's Table 1 with their baselines: six arms, three seeds, 30 epochs, 60 from new weights.
 
     Args:
@@ -117,11 +117,13 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
         rate: the share of the MACs to remove.
         epoch: the seconds of the GPU for an epoch, if nine commands share it.
         estimate: the seconds of the GPU for an evaluation of a search, if nine commands share it.
+        seeds: how many seeds are not measured yet.
+        known: the option that takes over the others.
     """
     epochs = 5 * 30 + 60
     evaluations = 2 * 1 + 3 * 200 + 2000  # uniform and global-l1; random, search and scratch; released
-    seconds = 18 / 9 * START + 3 * (epochs * epoch + evaluations * estimate)
-    options = f"--arms uniform global-l1 random released search scratch --rate {rate} --epochs 30 {FULL_RATE}"
+    seconds = seeds * (6 / 9 * START + epochs * epoch + evaluations * estimate)
+    options = f"--arms uniform global-l1 random released search scratch --rate {rate} --epochs 30 {FULL_RATE}{known}"
     return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
 
 
@@ -148,12 +150,12 @@ def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (),
     return Step(name, 90, command, after, resumes=False)
 
 
-def base_training(name: str, network: str, seconds: int, recipe: str) -> tuple[Step, Step]:
+def base_training(name: str, network: str, seconds: int, recipe: str, epochs: int = 100) -> tuple[Step, Step]:
     """Two steps: a base is trained, then its weights are kept in half precision."""
     folder = f"{{state}}/bases/{name}"
     command = (
-        f"python -m aacp.cli train {network} --data {CIFAR10} --recipe {recipe} --epochs 100 --seed 0 --device cuda "
-        f"--run {folder}"
+        f"python -m aacp.cli train {network} --data {CIFAR10} --recipe {recipe} --epochs {epochs} --seed 0 "
+        f"--device cuda --run {folder}"
     )
     smaller = f"python benchmarks/half_precision.py {folder}/weights.safetensors {folder}/half.safetensors"
     return Step(name, seconds, command), Step(f"{name}-half", 10, smaller, (name,), resumes=False)
@@ -222,8 +224,13 @@ PLANS = {
     ),
     "mobilenet": Plan(
         (
-            pays("mobilenet-30", 400, "mobilenet_v2", f"{ARMS} --rate 0.3 --epochs 10", 6),
-            pays("mobilenet-70", 400, "mobilenet_v2", f"{ARMS} --rate 0.7 --epochs 10", 6),
+            *(
+                pays(
+                    f"mobilenet-{rate}", 270, "mobilenet_v2",
+                    f"{ARMS} --rate 0.{rate // 10} --epochs 10" + continuing(f"mobilenet_v2_{rate}_10"), 6,
+                )
+                for rate in (30, 70)
+            ),
             pays("mobilenet-10-low", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 10 {LOW_RATE}", 6),
             pays("mobilenet-1-low", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1 {LOW_RATE}", 6),
         )
@@ -281,7 +288,7 @@ PLANS = {
     "table1-rest": Plan(
         (
             table_1("resnet110", 0.4, epoch=1.4, estimate=0.044),
-            table_1("resnet110", 0.65, epoch=1.4, estimate=0.044),
+            table_1("resnet110", 0.65, epoch=1.4, estimate=0.044, seeds=2, known=continuing("resnet110_65_30")),
         )
     ),
     "latency-limit": Plan(
@@ -320,6 +327,7 @@ PLANS = {
         (
             *base_training("vgg16", "vgg16", 200, "base"),
             *base_training("wide_resnet", "strong_recipes:wide_resnet", 250, "strong_recipes:TEACHER"),
+            *base_training("mobilenet_v2_200", "mobilenet_v2", 400, "base", epochs=200),
         ),
         at_once=2,
     ),

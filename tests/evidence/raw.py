@@ -28,7 +28,9 @@ def mean(values: Sequence[float]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Accuracies as mean ± deviation (values)."""
+    """Accuracies as mean ± deviation (values); the only one as it is."""
+    if len(values) == 1:
+        return f"{pct(values[0])} %, one seed"
     both = ", ".join(pct(value) for value in values)
     return f"{mean(values)} % ({both})"
 

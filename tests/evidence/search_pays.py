@@ -53,7 +53,8 @@ def estimates_of(result: dict[str, Any], arm: str) -> str:
 def above_uniform(result: dict[str, Any], arm: str) -> str:
     """The points above uniform widths, paired by seed; a dash for uniform widths themselves."""
     points = [100 * share for share in result["summary"][arm]["above_uniform"]]
-    return "-" if arm == "uniform" else f"{fmean(points):+.2f} ± {stdev(points):.2f}"
+    deviation = f" ± {stdev(points):.2f}" if len(points) > 1 else ""
+    return "-" if arm == "uniform" else f"{fmean(points):+.2f}{deviation}"
 
 
 def compared_with_uniform(result: dict[str, Any], *costs: str) -> list[Row]:
