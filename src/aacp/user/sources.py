@@ -1,8 +1,8 @@
 """Sources: where a user's function or class is defined, in the form that run files record.
 
 `package.module:name` can be imported again, so that another process can finish the run. Lambdas, local functions,
-callable objects and whatever a script defines cannot: their source ends with `#` and a fingerprint of their code, by
-which a resumed run notices a different function.
+callable objects and whatever a script defines cannot: their source ends with `#` and a fingerprint of their code, their
+defaults and the values that they close over, by which a resumed run notices a different function.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 FINGERPRINT_LENGTH = 8  # hexadecimal digits
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
 
 
 def source_of(function: Callable[..., Any]) -> str:
     """Where a function or class is defined: `package.module:name`, with a fingerprint if it cannot be imported."""
-    named = function if hasattr(function, "__qualname__") else type(function)
-    module = str(named.__module__)
-    name = str(named.__qualname__)
-    found = getattr(sys.modules.get(module), name, None)
-    if module != "__main__" and found is function:
-        return f"{module}:{name}"
-    return f"{module}:{name}#{_fingerprint(function)}"
+    return _source(function, ())
 
 
 def is_importable(source: str) -> bool:
@@ -39,13 +34,39 @@ def short_name(source: str) -> str:
     return source.partition("#")[0].rpartition(":")[2].rpartition(".")[2]
 
 
-def _fingerprint(function: Callable[..., Any]) -> str:
+def _source(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
+    """The source of a function or class; `within` are the functions that close over it."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = str(named.__module__)
+    name = str(named.__qualname__)
+    found = getattr(sys.modules.get(module), name, None)
+    if module != "__main__" and found is function:
+        return f"{module}:{name}"
+    return f"{module}:{name}#{_fingerprint(function, within)}"
+
+
+def _fingerprint(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
     holder = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
-    parts = vars(holder).values() if isinstance(holder, type) else (holder,)
-    codes = [part.__code__ for part in parts if hasattr(part, "__code__")]
-    defaults = [_text(getattr(part, "__defaults__", None)) for part in parts if hasattr(part, "__code__")]
-    text = "\n".join([*(line for code in codes for line in _instructions(code)), *defaults])
-    return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+    members = vars(holder).values() if isinstance(holder, type) else (holder,)
+    parts = [part for part in members if hasattr(part, "__code__")]
+    text = [line for part in parts for line in _instructions(part.__code__)]
+    text += [_text(getattr(part, "__defaults__", None)) for part in parts]
+    for part in parts:  # a line is added only if there is something to say, since older versions wrote none of these
+        keywords = getattr(part, "__kwdefaults__", None) or {}
+        text += [f"{name}={_text(value)}" for name, value in sorted(keywords.items())]
+        text += [f"{name}: {_text(value, (*within, part))}" for name, value in _closed_over(part)]
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _closed_over(function: Any) -> Iterator[tuple[str, Any]]:
+    """The names and values of variables of an enclosing function, except those that have no value yet.
+
+    `__class__`, the class that `super` reads, is left out: its functions are described beside this one.
+    """
+    for name, cell in zip(function.__code__.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+        with suppress(ValueError):
+            if name != "__class__":
+                yield name, cell.cell_contents
 
 
 def _instructions(code: types.CodeType) -> Iterator[str]:
@@ -59,11 +80,21 @@ def _instructions(code: types.CodeType) -> Iterator[str]:
             yield _text(constant)
 
 
-def _text(value: object) -> str:
-    """The text of a constant or a default, without what differs between processes: addresses, and the order of sets."""
+def _text(value: object, within: tuple[Any, ...] = ()) -> str:
+    """The text of a value without what differs between processes: addresses, and the order of sets.
+
+    Args:
+        value: a constant, a default, or a value that a function closes over.
+        within: in the last case the functions that close over it, of which a function among the values is described.
+    """
     if type(value) is tuple:
-        inner = ", ".join(map(_text, value))
+        inner = ", ".join(_text(each, within) for each in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}({sorted(map(_text, value))})"
-    return ADDRESS.sub("", repr(value))
+        return f"{type(value).__name__}({sorted(_text(each, within) for each in value)})"
+    if within and isinstance(value, types.FunctionType) and value not in within:  # such as one that was decorated
+        return _source(value, within)
+    try:
+        return ADDRESS.sub("", repr(value))
+    except Exception:  # of a class of the user
+        return type(value).__name__
