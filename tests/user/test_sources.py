@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import partial
 
 import torch
 
@@ -71,6 +72,24 @@ def test_other_values_of_keywords_and_of_an_enclosing_function_give_another_sour
         assert source_of(make(0.3)) == source_of(make(0.3))
         assert source_of(make(0.3)) != source_of(make(0.7))
     assert len({source_of(closing_over(value)) for value in values}) == len(values)
+
+
+def test_a_partial_has_the_source_of_its_function_and_of_what_it_is_called_with() -> None:
+    def cost(structure, of, share=1.0):
+        return structure, of, share
+
+    def other(structure, of, share=1.0):
+        return of, structure, share
+
+    partials = (
+        partial(cost, of=1),
+        partial(cost, of=2),
+        partial(cost, 1),
+        partial(cost, 1, share=2),
+        partial(other, 1),
+    )
+    assert len({source_of(each) for each in partials}) == len(partials)
+    assert source_of(partial(cost, of=1)) == source_of(partial(cost, of=1))
 
 
 def test_what_a_decorator_returns_has_another_source_if_the_decorated_function_is_another() -> None:

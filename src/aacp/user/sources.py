@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 FINGERPRINT_LENGTH = 8  # hexadecimal digits
@@ -46,6 +47,18 @@ def _source(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
 
 
 def _fingerprint(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
+    lines = _partial_lines(function, within) if isinstance(function, partial) else _lines(function, within)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _partial_lines(function: partial[Any], within: tuple[Any, ...]) -> list[str]:
+    """The function of a partial, and what it is called with."""
+    keywords = [f"{name}={_text(value)}" for name, value in sorted(function.keywords.items())]
+    return [_source(function.func, within), _text(function.args), *keywords]
+
+
+def _lines(function: Callable[..., Any], within: tuple[Any, ...]) -> list[str]:
+    """The code, defaults and closed-over values of a function, or of all functions of a class."""
     holder = function if hasattr(function, "__code__") or isinstance(function, type) else type(function)
     members = vars(holder).values() if isinstance(holder, type) else (holder,)
     parts = [part for part in members if hasattr(part, "__code__")]
@@ -55,7 +68,7 @@ def _fingerprint(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
         keywords = getattr(part, "__kwdefaults__", None) or {}
         text += [f"{name}={_text(value)}" for name, value in sorted(keywords.items())]
         text += [f"{name}: {_text(value, (*within, part))}" for name, value in _closed_over(part)]
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+    return text
 
 
 def _closed_over(function: Any) -> Iterator[tuple[str, Any]]:
