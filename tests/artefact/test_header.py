@@ -67,7 +67,11 @@ SPOILT = {
     ),
     "empty": (lambda path: path.write_bytes(b""), "is not a complete safetensors file"),
     "text": (lambda path: path.write_text("hello " * 100), "is not a complete safetensors file"),
-    "a torch file": (lambda path: torch.save({"a": X}, path), "is a file of torch.save .*load_state_dict"),
+    "a torch file": (lambda path: torch.save({"a": X}, path), "is a file of torch.save .*aacp.load_weights"),
+    "an old torch file": (
+        lambda path: torch.save({"a": X}, path, _use_new_zipfile_serialization=False),
+        "is a file of torch.save .*aacp.load_weights",
+    ),
     "weights only": (lambda path: save_file({"a": X}, path), "no header of a pruned network.*load_weights"),
     "another version": (lambda path: rewrite(path, header_of(path) | {"format": 9}), "has format 9, written by aacp"),
     "no JSON": (lambda path: rewrite(path, "{"), "does not describe a pruned network"),
@@ -94,6 +98,24 @@ def test_a_bad_file_is_rejected_and_the_network_is_as_before(kind: str, saved: t
         aacp.load(saved[0], into=original)
     assert str(saved[0]) in str(caught.value)
     assert all(torch.equal(value, before[name]) for name, value in original.state_dict().items())
+
+
+def test_a_file_for_a_runtime_is_named_and_not_called_damaged(saved: tuple[Path, nn.Module]) -> None:
+    path, network = saved
+    exported = aacp.export_onnx(network, path.with_suffix(".onnx"), X).path
+    with pytest.raises(aacp.BrokenArtefact) as caught:
+        aacp.load(exported, into=chain())
+    assert str(caught.value) == (
+        f"{exported} is a file for ONNX Runtime by its name, and not a network that torch can train. Run it with "
+        f"ONNX Runtime, or load what it was exported from: in a folder of aacp, {path}."
+    )
+    aacp.save(network, aacp.trace(chain(), X), exported, kept=[4, 3])  # a name says nothing about a whole file
+    assert torch.equal(aacp.load(exported, into=chain())(X), network.eval()(X))
+
+
+def test_a_folder_without_a_pruned_network_is_named(tmp_path: Path) -> None:
+    with pytest.raises(aacp.BrokenArtefact, match=f"{tmp_path} is a folder without pruned.safetensors, which only"):
+        aacp.load(tmp_path, into=chain())
 
 
 def test_another_network_is_rejected_by_its_class_or_by_a_tensor(saved: tuple[Path, nn.Module]) -> None:

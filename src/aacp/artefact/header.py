@@ -20,7 +20,8 @@ from aacp.channels.structure import Structure
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import reading_as
 from aacp.disk.tensors import tensor_header
-from aacp.errors import AACPError, BrokenArtefact, InvalidOption, first_line
+from aacp.errors import AACPError, BrokenArtefact, DamagedFile, InvalidOption, first_line
+from aacp.runs.files import ARTEFACT
 from aacp.runs.trainings import delivered_in
 from aacp.user.values import path_text
 from aacp.version import __version__
@@ -29,7 +30,9 @@ FORMAT = 1  # version of the header's format; raise it when a field changes its 
 # The name of the only entry in the metadata of a safetensors file.
 KEY = "aacp"
 Channels = tuple[tuple[int, ...], ...]
-COPY_AGAIN = "Copy it again from its source."
+COPY_AGAIN = "Copy it again from its source, or name a file that aacp.save has written."
+# Files of other kinds by their suffixes; those of torch are known by their content.
+EXPORTS = {".onnx": "ONNX Runtime", ".xml": "OpenVINO", ".pte": "ExecuTorch", ".param": "ncnn"}
 MAX_EXAMPLE = 1 << 28  # numbers in all tensors of an example
 NUMBER_TYPES = {
     "float64", "float32", "float16", "bfloat16", "complex64", "complex128",
@@ -129,7 +132,15 @@ class Artefact:
 def artefact_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the file: of a run folder or the folder of a training, that of the pruned network in it."""
     path = Path(path_text("path", path))
-    return delivered_in(path) if path.is_dir() else path
+    if not path.is_dir():
+        return path
+    found = delivered_in(path)
+    if not os.path.lexists(found):
+        raise BrokenArtefact(
+            f"{path} is a folder without {found.name}, which only the folder of a run has, after a training. "
+            "Name the folder of a run whose training has ended, or a file that aacp.save has written."
+        )
+    return found
 
 
 def _text_in(path: Path) -> str:
@@ -138,12 +149,26 @@ def _text_in(path: Path) -> str:
             f"There is no file or folder {path}. Name a run folder, or a file that aacp.save has written."
         )
     with reading_as(BrokenArtefact):
-        entries = tensor_header(path, COPY_AGAIN).metadata
+        try:
+            entries = tensor_header(path, COPY_AGAIN).metadata
+        except DamagedFile:
+            _reject_export(path)
+            raise
     if KEY not in entries:
         raise BrokenArtefact(
             f"{path} holds weights, but no header of a pruned network. Load plain weights with aacp.load_weights."
         )
     return entries[KEY]
+
+
+def _reject_export(path: Path) -> None:
+    """Say what a file for a runtime is; it holds no tensors that a network could be filled with."""
+    runtime = EXPORTS.get(path.suffix.lower())
+    if runtime is not None:
+        raise BrokenArtefact(
+            f"{path} is a file for {runtime} by its name, and not a network that torch can train. Run it with "
+            f"{runtime}, or load what it was exported from: in a folder of aacp, {path.parent / ARTEFACT}."
+        )
 
 
 def _require_types(data: Mapping[str, Any]) -> None:

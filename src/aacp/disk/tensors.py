@@ -16,7 +16,7 @@ from aacp.user.values import shortened
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the format
 LENGTH_BYTES = 8  # the length of the header, in front of it
-ZIP = b"PK\x03\x04"  # how the files of torch.save begin
+TORCH = (b"PK\x03\x04", b"\x80\x02")  # how the files of torch.save begin, today as a zip archive, once as pickles
 METADATA = "__metadata__"
 MAX_DIMS = 64  # of a tensor, the limit of torch
 
@@ -58,10 +58,10 @@ def tensor_header(path: AnyPath, remedy: str = RESTORE) -> TensorHeader:
         size = file.seek(0, 2)
         file.seek(0)
         first = file.read(LENGTH_BYTES)
-        if first.startswith(ZIP):
+        if first.startswith(TORCH):
             raise DamagedFile(
                 f"{path} is a file of torch.save or another zip archive, not a safetensors file. Load a checkpoint of "
-                "torch with torch.load and load_state_dict."
+                "torch into its network with aacp.load_weights."
             )
         length = int.from_bytes(first, "little")
         if size < LENGTH_BYTES or not 2 <= length <= min(MAX_HEADER, size - LENGTH_BYTES):
