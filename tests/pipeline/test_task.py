@@ -17,6 +17,7 @@ import aacp
 from aacp.graph.unverified import trace_unverified
 from aacp.pipeline import pruning, training
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.layout import CHANNELS_LAST, PLAIN
 from pipeline.own_parts import first_first, last_first
 
 PLAN = aacp.Plan(evaluations=3, recipe=aacp.Recipe(epochs=1, batch_size=64, lr=0.01), calibration_images=48)
@@ -160,6 +161,34 @@ def test_the_cut_that_is_checked_removes_the_channels_that_the_delivered_network
     with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5\] does not compute"):
         subject.require_equal(last, aacp.Structure((5,)))
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class Joining(nn.Module):
+    """Gives the outputs of a convolution as an image, or joins them with `view`, which needs the plain layout."""
+
+    def __init__(self, is_view: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.is_view = is_view
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.conv(images)
+        return found.view(len(found), -1) if self.is_view else found
+
+
+@pytest.mark.parametrize(("is_view", "layout"), [(False, CHANNELS_LAST), (True, PLAIN)])
+def test_a_network_is_scored_in_the_layout_in_which_it_computes_fastest(is_view: bool, layout) -> None:
+    def score(network: nn.Module, batches: aacp.Batches) -> float:
+        seen.append(network.conv.weight.is_contiguous(memory_format=layout))
+        return float(all(network(inputs).is_contiguous() for inputs in batches.inputs()))
+
+    seen: list[bool] = []
+    model, part = Joining(is_view), (torch.randn(20, 3, 12, 12), torch.randint(0, 4, (20,)))
+    subject = PruningTask(model, aacp.Data.of(part, part), "joining", torch.device("cpu"), score)
+    assert subject.score_network(model, subject.data.test) == 1  # outputs are contiguous, as before
+    assert seen == [True]
+    assert model.conv.weight.is_contiguous()
+    assert not model._forward_hooks
 
 
 def test_a_budget_out_of_reach_is_rejected_before_a_training_step_is_tried(data, tmp_path: Path, monkeypatch) -> None:

@@ -19,8 +19,10 @@ from aacp.data.scores import Score, WatchedBatches, accuracy, scored
 from aacp.data.splits import Data, Holdout, Source, require_examples, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
+from aacp.estimate.recalibration import computing_layout
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
+from aacp.pytorch.layout import giving_contiguous, laid_out
 from aacp.pytorch.modules import evaluating, in_order, require_network, unwrapped
 from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
@@ -186,13 +188,16 @@ class PruningTask:
             return self._score(self.model, sampled(self.data.train, images), images)
 
     def _score(self, network: nn.Module, part: Source, images: int | None = None) -> float:
-        """Score a network on the task's device, on all examples or the first `images`, and move it back to its own."""
+        """Score a network on the task's device, on all examples or the first `images`, and move it back to its own.
+
+        It is scored in the layout in which it computes fastest, as an estimate is, and gives its outputs in the plain.
+        """
         home = next((parameter.device for parameter in network.parameters()), self.device)
+        batches = WatchedBatches(self.read(part, images, keep=False))
         try:
-            with evaluating(network.to(self.device)):
-                return scored(
-                    self.score, network, WatchedBatches(self.read(part, images, keep=False)), self.name_of(part)
-                )
+            layout = computing_layout(network.to(self.device), self.read(self.data.holdout, images=1, keep=False))
+            with evaluating(network), laid_out(network, layout), giving_contiguous(network):
+                return scored(self.score, network, batches, self.name_of(part))
         finally:
             network.to(home)
 
