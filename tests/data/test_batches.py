@@ -243,6 +243,17 @@ def test_large_examples_come_in_smaller_batches_unless_a_size_is_given(kind: str
     assert [len(targets) for _, targets in Batches.of(sources[kind], keep=keep)] == [7]
 
 
+@pytest.mark.parametrize(
+    ("pixels", "widest"),
+    [(32, 64 * 32**2), (224, 96 * 112**2), (224, 64 * 112**2)],
+    ids=["VGG16 for CIFAR-10", "MobileNetV2", "ResNet50"],
+)
+def test_activations_on_a_cpu_take_too_little_for_the_system_to_map_them_anew(pixels: int, widest: int) -> None:
+    batches = Batches.of(torch.zeros(256, 3, pixels, pixels, dtype=torch.float32))
+    images = max(map(len, batches.inputs()))
+    assert 8 << 20 < 4 * images * widest < 32 << 20  # not far below either: small batches keep few cores busy
+
+
 def test_a_shuffled_pass_has_every_example_once_in_an_order_of_its_own() -> None:
     batches = Batches.of((torch.arange(10.0).reshape(10, 1), torch.arange(10)), batch_size=4)
     first, again, other = (

@@ -105,7 +105,7 @@ def _digits() -> dict[str, tuple[Tensor, Tensor]]:
     whole = aacp.load_data("digits")
     parts = {}
     for part in PARTS:
-        inputs, labels = next(iter(aacp.Batches.of(getattr(whole, part), images=SIZES[part])))
+        inputs, labels = next(iter(aacp.Batches.of(getattr(whole, part), batch_size=SIZES[part])))
         parts[part] = (inputs, labels)
     return parts
 

@@ -14,8 +14,10 @@ from aacp.disk.reading import read_text
 MAX_KEPT = 16 << 30  # bytes of data that one Batches keeps in the host's memory at most
 KEPT_SHARE = 0.25  # share of the free memory, of the host or of a device, that one Batches takes at most
 MAX_PREPARED = 512 << 20  # bytes of inputs that are normalised once and kept; more is kept as bytes
-BATCH_SIZE = {"cpu": 256, "cuda": 500}  # examples that a network is scored on at once by default, by device
-MAX_BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # of inputs at once: activations take many times as much
+# Examples that a network is scored on at once by default, by device, and the bytes of their inputs at most: activations
+# take many times as much. On a CPU larger batches are slower: the system maps what takes over 32 MB anew every time.
+BATCH_SIZE = {"cpu": 64, "cuda": 500}
+MAX_BATCH_BYTES = {"cpu": 4 << 20, "cuda": 512 << 20}
 IMAGES_PER_WORKER = 64  # fewer images than this are prepared sooner than a worker process starts
 
 

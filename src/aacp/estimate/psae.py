@@ -24,7 +24,7 @@ from aacp.user.values import function
 
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")
-BATCH_SIZE = {"cpu": 128, "cuda": 8192}  # held-out images that are scored at once, by device
+BATCH_SIZE = {"cuda": 8192}  # held-out images that are scored at once, on devices where they are more than elsewhere
 
 
 class PSAE:
@@ -62,7 +62,7 @@ class PSAE:
         self.notes: list[str] = []
         device = inheritance.device
         read = Batches.of(holdout, batch_size=batch_size, device=device)
-        self._batch_size = batch_size or read.fitting_size(BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"]))
+        self._batch_size = batch_size or read.fitting_size(BATCH_SIZE.get(device.type))
         self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
         require_finite("held-out images", self.holdout)
         self._running = self._execution(execution)
