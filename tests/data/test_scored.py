@@ -16,6 +16,7 @@ from aacp.data.scores import WatchedBatches, accuracy, scored
 from aacp.errors import AACPError, InvalidData, InvalidScore
 from aacp.train.job import _test_accuracy
 from aacp.train.loop import fit
+from aacp.user.progress import show_progress
 
 INPUTS = torch.arange(24.0).reshape(8, 3)
 LABELS = torch.arange(8) % 3
@@ -76,6 +77,22 @@ def test_watched_batches_are_the_same_batches() -> None:
     pairs = zip(plain, WatchedBatches(plain), strict=True)
     assert all(torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) for one, other in pairs)
     assert scored(accuracy, network(), batches(), "test data") == accuracy(network(), plain)
+
+
+def test_a_long_score_reports_its_progress_and_a_short_one_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = WatchedBatches(batches(), "test data")
+    with show_progress():
+        accuracy(network(), named)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr("aacp.user.progress.MAX_SILENCE", 0.0)
+        accuracy(network(), named)
+        assert capsys.readouterr().err.splitlines() == [
+            f"scoring on the test data, {done} batches done" for done in range(3)
+        ]
+        accuracy(network(), batches())  # without a name it is a step of something that reports itself
+        assert capsys.readouterr().err == ""
 
 
 def test_outputs_that_are_nan_are_wrong_whatever_the_label_is() -> None:

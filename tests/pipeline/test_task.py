@@ -18,6 +18,7 @@ from aacp.graph.unverified import trace_unverified
 from aacp.pipeline import pruning, training
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.layout import CHANNELS_LAST, PLAIN
+from aacp.user.progress import show_progress
 from pipeline.own_parts import first_first, last_first
 
 PLAN = aacp.Plan(evaluations=3, recipe=aacp.Recipe(epochs=1, batch_size=64, lr=0.01), calibration_images=48)
@@ -66,6 +67,19 @@ def test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call(data
         draws.append([subject.example(), *subject.calibration(PLAN).inputs()])
         assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(one, other) for one, other in zip(*draws, strict=True))
+
+
+def test_a_long_score_names_the_data_in_its_progress(
+    data: aacp.Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aacp.user.progress.MAX_SILENCE", 0.0)
+    subject = PruningTask(network(), data, "mine", torch.device("cpu"))
+    with show_progress():
+        subject.score_network(subject.model, data.test)
+        subject.score_network(subject.model, data.holdout)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "scoring on the test data, 0 batches done"
+    assert lines[-1].startswith("scoring on the held-out data, ")
 
 
 @pytest.mark.slow

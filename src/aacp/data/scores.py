@@ -14,6 +14,7 @@ from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore, is_device_failure
 from aacp.pytorch.modules import copy_module
 from aacp.user.code import described_failure
+from aacp.user.progress import Silence, report_progress
 from aacp.user.values import finite_score
 
 Score = Callable[[nn.Module, Batches], float]
@@ -40,14 +41,19 @@ class WatchedBatches(Batches):
 
     Args:
         batches: the batches to watch; bytes are not watched, since they cannot hold NaN.
+        name: the name of the data, if the progress of reading it is to be reported every few seconds.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: Batches, name: str = "") -> None:
         super().__init__(batches._batches, batches.device, batches._prepare)
+        self.name = name
         self._broken = torch.zeros((), dtype=torch.bool, device=self.device)  # on the device: nothing waits for it
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in super().__iter__():
+        silence = Silence()
+        for done, batch in enumerate(super().__iter__()):
+            if self.name and silence.is_over():
+                report_progress(f"scoring on the {self.name}, {done:,} batches done")
             for tensor in () if self.are_bytes else tensors_in(inputs_of(batch)):
                 if tensor.is_floating_point():
                     self._broken |= ~tensor.isfinite().all()

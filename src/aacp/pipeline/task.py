@@ -193,7 +193,7 @@ class PruningTask:
         It is scored in the layout in which it computes fastest, as an estimate is, and gives its outputs in the plain.
         """
         home = next((parameter.device for parameter in network.parameters()), self.device)
-        batches = WatchedBatches(self.read(part, images, keep=False))
+        batches = WatchedBatches(self.read(part, images, keep=False), self.name_of(part))
         try:
             layout = computing_layout(network.to(self.device), self.read(self.data.holdout, images=1, keep=False))
             with evaluating(network), laid_out(network, layout), giving_contiguous(network):

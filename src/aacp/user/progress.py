@@ -65,6 +65,20 @@ def report_progress(message: str) -> None:
         sys.stderr.flush()
 
 
+class Silence:
+    """The time since something was reported."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether it has lasted MAX_SILENCE seconds; if so, it begins anew."""
+        is_over = time.monotonic() - self._since >= MAX_SILENCE
+        if is_over:
+            self._since = time.monotonic()
+        return is_over
+
+
 @contextmanager
 def progress_bar(total: int | None, text: str = "") -> Iterator[Update | None]:
     """A bar with the time left, if progress is shown on a terminal; otherwise None, and lines are reported instead.
@@ -104,15 +118,14 @@ def counting(total: int, what: str) -> Iterator[Callable[[str], None]]:
         a function to be called with the name of each thing before it is begun.
     """
     done = -1
-    printed = time.monotonic()
+    silence = Silence()
 
     def begin(name: str) -> None:
-        nonlocal done, printed
+        nonlocal done
         done += 1
         if update is not None:
             update(done, name)
-        elif time.monotonic() - printed >= MAX_SILENCE:
-            printed = time.monotonic()
+        elif silence.is_over():
             report_progress(f"{done}/{total} {what}, now {name}")
 
     with progress_bar(total, what) as update:
