@@ -1,10 +1,11 @@
-"""docs/results.md: MobileNetV2 on Imagenette, learning rates of short trainings, other tools."""
+"""docs/results.md: MobileNetV2 on Imagenette, learning rates of short trainings, limits of gradients, other tools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
 from statistics import fmean
+from typing import Any
 
 from evidence.claims import Claim, Row, says, states, table
 from evidence.raw import in_words, mean, pct, points_above, raw, spread, unsigned
@@ -21,6 +22,13 @@ TOOLS = {
 }
 STARTS = {"plain": "inherited", "repaired": "repaired"}
 RECIPES = ("finetune", "finetune-mixed")
+UNNORMALISED = {
+    "lenet": "LeNet",
+    "plain": "four convolutions",
+    "deep": "eight convolutions",
+    "vgg": "VGG with six convolutions",
+    "residual": "three residual blocks",
+}
 
 
 # -- MobileNetV2 on Imagenette ----------------------------------------------------------------------------------------
@@ -114,6 +122,31 @@ def mixed_images_cost_short_trainings_a_little() -> Iterator[Claim]:
     assert found["repaired", "finetune", 10, 0.005] > found["repaired", "finetune-mixed", 10, 0.005]
     assert found["plain", "finetune", 10, 0.005] < found["plain", "finetune-mixed", 10, 0.005]
     yield says("{:.2f} to {:.2f} points better than `finetune-mixed`", abs(min(lost)), max(lost))
+
+
+# -- networks without norms -------------------------------------------------------------------------------------------
+
+
+@table(PAGE, "network without norms", "unpruned")
+def limits_of_gradients() -> list[Row]:
+    columns = ((0.03, 0), (0.03, 1), (0.03, 5), (0.003, 0))
+    rows = raw("clipping.json")["rows"]
+    found = []
+    for network, name in UNNORMALISED.items():
+        own = [row for row in rows if row["network"] == network]
+        cells = [_ends([r for r in own if (round(r["lr"], 6), r["clip"]) == column]) for column in columns]
+        starts = [f"{mean([r[key] for r in own if r['clip'] == 5])} %" for key in ("unpruned", "inherited")]
+        found.append((name, *starts, *cells))
+    return found
+
+
+def _ends(rows: list[dict[str, Any]]) -> str:
+    """The scores of seeds as the table shows them; one that diverged has none."""
+    assert [row["seed"] for row in rows] == [0, 1, 2]
+    scores = [row["holdout"] for row in rows if row["holdout"] is not None]
+    if len(scores) == len(rows):
+        return f"{mean(scores)} %"
+    return ", ".join("diverged" if row["holdout"] is None else f"{pct(row['holdout'])} %" for row in rows)
 
 
 # -- other tools ------------------------------------------------------------------------------------------------------

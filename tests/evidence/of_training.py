@@ -18,7 +18,7 @@ not_measured(
     "Without `--rungs` the rungs have 3 %, 10 % and 30 % of the epochs",
     "`FINETUNE` (100 epochs, 0.05) has a rate of 0.015 for 30 epochs and of 0.005 for 10 or fewer",
     "lr 0.1 cosine",
-    "lr 0.05 and 0.9 of the loss",
+    "lr 0.05, 0.9 of the loss",
     "0.5 of the loss from the teacher",
     "the hold-out soon reaches 100 %",
 )

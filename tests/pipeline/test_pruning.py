@@ -28,7 +28,7 @@ from aacp.pipeline.pruning import PruningRun, prune
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingRun
 from aacp.runs.folder import RunFolder
-from aacp.train.recipe import DIGITS
+from aacp.train.recipe import DIGITS, DIGITS_FINETUNE
 from aacp.user.progress import show_progress
 from forks import started
 from latency_bench import save_table_of_here
@@ -379,3 +379,21 @@ def test_the_chosen_structure_is_compared_with_the_masked_network(model, data, t
     monkeypatch.setattr(PruningTask, "require_equal", lambda self, graph, structure: compared.append(structure))
     found = prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, evaluations=2))
     assert compared == [found.choice.structure]
+
+
+def test_a_request_records_whether_the_gradients_of_this_network_are_clipped(model, data, tmp_path: Path) -> None:
+    """Without an open value: a network with norms has the recipe of older versions, whose trainings are resumed."""
+    plain = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 8, 3),
+        torch.nn.Flatten(),
+        torch.nn.Linear(128, 10),
+    )
+    plan = replace(PLAN, recipe=DIGITS_FINETUNE.scaled(1))
+    for network, limit in ((model, 0.0), (plain, 5.0)):
+        task = PruningTask.of(network, data, None, torch.device("cpu"))
+        run = PruningRun(task, aacp.Budget.of(BUDGET), plan, RunFolder(tmp_path / f"{limit}"))
+        run.register_training()
+        recorded = RunFolder(tmp_path / f"{limit}" / "trainings" / "finetuned").read_json("training.json")
+        assert recorded["recipe"]["clip"] == limit

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 import aacp
 from aacp.train.fabric import make_fabric
-from aacp.train.sources import batches_of
+from aacp.train.recipe import DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED
+from aacp.train.sources import CLIP, as_carried_out, batches_of
 from train.small_data import network, same, small_images, weights
 
 ADAMW = aacp.Recipe(epochs=3, batch_size=16, lr=2e-3, optimiser="adamw", weight_decay=0.1, warmup_epochs=1)
@@ -93,6 +94,46 @@ def test_gradients_are_clipped_to_a_norm() -> None:
     assert_close(found, written_out(recipe, make, clip=0.05))
     free = trained(replace(recipe, clip=0.0))
     assert not torch.allclose(found[6].weight, free[6].weight, atol=1e-3)  # type: ignore[index]
+
+
+def test_a_recipe_that_leaves_clipping_open_clips_in_networks_without_norms() -> None:
+    class NormFreeNet(torch.nn.Sequential):
+        """The name of a network says nothing about its layers."""
+
+    class RMSNormOfAnotherPackage(torch.nn.Module):
+        pass
+
+    convolution = torch.nn.Conv2d(2, 6, 3)
+    limits = {
+        network(): 0.0,
+        torch.nn.Sequential(convolution, torch.nn.GroupNorm(2, 6)): 0.0,
+        torch.nn.Sequential(convolution, RMSNormOfAnotherPackage()): 0.0,
+        torch.nn.Sequential(convolution, torch.nn.LocalResponseNorm(2)): CLIP,
+        NormFreeNet(convolution): CLIP,
+    }
+    for recipe in (FINETUNE, FINETUNE_MIXED, DIGITS_FINETUNE):
+        assert recipe.clip is None
+        for model, limit in limits.items():
+            assert as_carried_out(recipe, small_images(), model) == replace(recipe, clip=limit)
+    own = aacp.Recipe(epochs=2, batch_size=16, lr=0.1)
+    assert as_carried_out(own, small_images(), convolution) == own  # whose author chose not to clip
+
+
+def test_a_fine_tuning_without_norms_is_clipped_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(72, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+
+    recipe = aacp.Recipe(epochs=2, batch_size=16, lr=0.3, clip=None)
+    found = {}
+    for clip in (None, CLIP, 0.0):
+        found[clip] = model()
+        found[clip][1].weight.data *= 10  # for gradients that are too large
+        with aacp.show_progress():
+            aacp.fit(found[clip], small_images(), replace(recipe, clip=clip), device="cpu")
+    assert "clip=5.0" in capsys.readouterr().err.splitlines()[0]
+    assert same(weights(found[None]), weights(found[CLIP]))
+    assert not same(weights(found[None]), weights(found[0.0]))
 
 
 def test_a_schedule_of_ones_own_multiplies_the_rate_after_the_warm_up() -> None:

@@ -179,7 +179,7 @@ class PruningRun:
         check_data(task, plan)
         check_deployment(plan)
         if plan.recipe is not None:
-            plan = replace(plan, recipe=as_carried_out(plan.recipe, task.data.train))
+            plan = replace(plan, recipe=as_carried_out(plan.recipe, task.data.train, task.model))
         self.task = task
         self.budget = budget
         self.plan = plan

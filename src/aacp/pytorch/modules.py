@@ -18,7 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from aacp.errors import InvalidOption, UntraceableModel, failing_as
-from aacp.pytorch.internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+from aacp.pytorch.internals import (
+    Norm,
+    compiled_from,
+    forward_hooks,
+    has_hooks,
+    is_compiled,
+    own_buffers,
+    own_parameters,
+)
 
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
 
@@ -37,6 +45,16 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def submodules(model: nn.Module) -> list[nn.Module]:
     """All modules of a network, itself first; also where an attribute of the network is called `modules`."""
     return [module for _, module in model.named_modules()]
+
+
+def has_norms(model: nn.Module) -> bool:
+    """Whether a network normalises values between its layers: whether it has a batch norm, a layer norm or the like.
+
+    Norms of other packages are known by the names of their classes. That of the network itself does not count, such as
+    NormFreeNet, and a LocalResponseNorm hardly changes the size of values.
+    """
+    layers = [module for module in submodules(model)[1:] if not isinstance(module, nn.LocalResponseNorm)]
+    return any(isinstance(module, Norm) or "norm" in type(module).__name__.lower() for module in layers)
 
 
 def require_network(model: object, what: str = "The model") -> None:

@@ -101,7 +101,7 @@ def fit(
     check_mixing(recipe, loss)
     fabric = chosen_fabric(fabric, recipe.precision, device)
     source = batches_of(train, recipe, fabric)
-    recipe = as_carried_out(recipe, train)
+    recipe = as_carried_out(recipe, train, model)
     with ExitStack() as stack:
         stack.enter_context(collective_errors(fabric, folder))
         place = None if folder is None else RunFolder(folder)

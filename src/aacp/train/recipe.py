@@ -45,7 +45,8 @@ class Recipe:
         nesterov: whether to use Nesterov's form of momentum.
         weight_decay: the weight of the L2 penalty; for AdamW, the decay of the weights.
         decays_norms: False exempts biases and normalisation layers from weight decay.
-        clip: the largest norm of all gradients together; larger gradients are scaled down. 0 for no limit.
+        clip: the largest norm of all gradients together; larger gradients are scaled down. 0 for no limit; None for 5
+            in networks without normalisation layers, and for no limit in others.
         label_smoothing: the label smoothing of cross-entropy; it does not apply to your own loss function.
         mixing: examples and labels are mixed in pairs, in shares drawn from Beta(mixing, mixing); 0 for no mixing.
         mixture: "blends" adds two images (mixup); "patches" puts a rectangle of one into the other (CutMix).
@@ -70,7 +71,7 @@ class Recipe:
     nesterov: bool = False
     weight_decay: float = 1e-4
     decays_norms: bool = True
-    clip: float = 0.0
+    clip: float | None = 0.0
     label_smoothing: float = 0.0
     mixing: float = 0.0
     mixture: Mixture = "blends"
@@ -85,7 +86,8 @@ class Recipe:
         for name, lowest, highest in _WHOLE_NUMBERS:
             object.__setattr__(self, name, whole_number(name, getattr(self, name), lowest, highest))
         for name, low, high in _NUMBERS:
-            object.__setattr__(self, name, real_number(name, getattr(self, name), low, high))
+            if (name, self.clip) != ("clip", None):
+                object.__setattr__(self, name, real_number(name, getattr(self, name), low, high))
         for name in ("nesterov", "decays_norms"):
             object.__setattr__(self, name, truth_value(name, getattr(self, name)))
         for name, choices in _CHOICES.items():
@@ -250,13 +252,13 @@ MOBILENET_BASE = Recipe(epochs=150, batch_size=256, lr=0.05, weight_decay=4e-5)
 MOBILENET_FINETUNE = MOBILENET_BASE.scaled(90)
 MOBILENET_SCRATCH = MOBILENET_BASE.scaled(180)
 
-# Recipes of this project.
+# Recipes of this project. At the rates of fine-tuning, large gradients ruin networks without normalisation layers.
 BASE = Recipe(epochs=100, batch_size=128, lr=0.1, warmup_epochs=2, nesterov=True, weight_decay=5e-4)
-FINETUNE = replace(BASE, lr=0.05, distillation=0.9)
+FINETUNE = replace(BASE, lr=0.05, clip=None, distillation=0.9)
 # For classifiers that soon memorise their training images, such as those of CIFAR-10.
 FINETUNE_MIXED = replace(FINETUNE, mixing=1.0, mixture="patches", distillation=0.5)
 DIGITS = replace(BASE, epochs=40, batch_size=32, warmup_epochs=1, label_smoothing=0.1)
-DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
+DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, clip=None, distillation=0.5)
 
 RECIPES = {
     "base": BASE,

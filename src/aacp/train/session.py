@@ -75,7 +75,7 @@ class Session:
         wrapped, self.optimiser = fabric.setup(model, optimiser)
         self.objective = Objective(recipe, loss)
         self._plain = PlainUpdate(
-            fabric, wrapped, self.optimiser, self.objective, self.teacher, self.average, recipe.lr, recipe.clip
+            fabric, wrapped, self.optimiser, self.objective, self.teacher, self.average, recipe.lr, recipe.clip or 0.0
         )
         self._accelerates = accelerate
         self.update = self._fastest_update()

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
 from aacp.data.splits import as_dataset, require_examples
 from aacp.errors import InvalidData, InvalidOption
+from aacp.pytorch.modules import has_norms
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
 from aacp.train.recipe import Recipe
@@ -19,6 +21,8 @@ from aacp.user.values import counted
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+CLIP = 5.0  # the largest norm of gradients in networks without normalisation layers, if the recipe leaves it open
 
 
 def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | LoaderBatches:
@@ -69,10 +73,18 @@ def has_own_batches(train: Any) -> bool:
     return not isinstance(train, (Dataset, tuple))
 
 
-def as_carried_out(recipe: Recipe, train: Any) -> Recipe:
-    """The recipe with the batch size that is used: a loader's batch size replaces that of the recipe."""
+def as_carried_out(recipe: Recipe, train: Any, model: nn.Module) -> Recipe:
+    """The recipe with what the data and the network decide: a loader's batch size, and whether gradients are clipped.
+
+    Args:
+        recipe: as it was given.
+        train: the training data; a loader's batch size replaces that of the recipe.
+        model: the network, which decides about a recipe whose `clip` is None.
+    """
     own = getattr(train, "batch_size", None) if has_own_batches(train) else None
-    return replace(recipe, batch_size=own) if isinstance(own, int) else recipe
+    if isinstance(own, int):
+        recipe = replace(recipe, batch_size=own)
+    return replace(recipe, clip=0.0 if has_norms(model) else CLIP) if recipe.clip is None else recipe
 
 
 def parts_of(data: Any, holdout: Any) -> tuple[Any, Any]:
