@@ -51,58 +51,62 @@ def fitted(columns: torch.Tensor, start: Weights, missing: Sequence[Missing], fr
             constant = constant + shift
             lacking = lacking - shift
         slope = problem.products(lacking) - pull * (matrix - start.matrix)
-        matrix = matrix + torch.cholesky_solve(slope, factor)
+        change = torch.cholesky_solve(slope, factor)
+        matrix = matrix + change
+        constant = constant - problem.offset @ change  # so that the mean of the outputs stays
     return Weights(matrix, constant - problem.mean @ matrix)
 
 
 class _Problem:
-    """Columns, centred if a constant is free, and their Gram matrix.
+    """Columns, centred by the rows that ridges are fitted on if a constant is free, and the Gram matrix of all rows.
 
-    Values for each row are in single precision, which is enough for what is missing; everything that is summed over
-    rows and solved is in double precision.
+    Values for each row are in single precision, and so are the products of a step, whose rounding the next step
+    corrects. Nothing corrects the choice of the ridge: it fits to sums in double precision. All is solved in it too.
     """
 
     def __init__(self, columns: torch.Tensor, is_centred: bool) -> None:
-        mean = columns.mean(1, keepdim=True)
-        self.mean = mean.double() if is_centred else torch.zeros_like(mean, dtype=torch.float64)
-        self._columns = columns.float() - self.mean.float()
         self._is_centred = is_centred
         self._count = columns.shape[1]
         self._cut = self._count - int(HELD_OUT * self._count)  # rows from here on are held out
-        self._held = self._gram(slice(self._cut, None))
-        self.gram = self._gram(slice(0, self._cut)) + self._held
+        mean = self._mean(columns[:, : self._cut]).float()
+        self.mean = mean.double()
+        self._columns = columns.float() - mean
+        self.offset = self._mean(self._columns)  # the mean of all rows after that
+        fitted_on, held_out = self._columns.tensor_split([self._cut], dim=1)
+        self._gram = _summed(fitted_on, fitted_on)
+        self.gram = self._gram + _summed(held_out, held_out) - self._count * self.offset.transpose(1, 2) @ self.offset
 
-    def _gram(self, part: slice) -> torch.Tensor:
-        """The Gram matrix of some rows, summed over stretches that fit into memory in double precision."""
-        groups, _, width = self._columns.shape
-        total = torch.zeros(groups, width, width, dtype=torch.float64, device=self._columns.device)
-        for stretch in torch.split(self._columns[:, part], STRETCH, dim=1):
-            wide = stretch.double()
-            total += wide.transpose(1, 2) @ wide
-        return total
+    def _mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean of all rows; zero if the constant is not free."""
+        mean = values.mean(1, keepdim=True).double()
+        return mean if self._is_centred else torch.zeros_like(mean)
 
-    def outputs(self, matrix: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
-        """What weights for the centred columns compute in each row."""
-        return self._columns @ matrix.float() + constant.float()
+    def outputs(self, matrix: torch.Tensor, constant: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """What weights for the centred columns compute in each row, or from the row `first` on."""
+        return self._columns[:, first:] @ matrix.float() + constant.float()
 
-    def products(self, values: torch.Tensor, part: slice = slice(None)) -> torch.Tensor:
+    def products(self, values: torch.Tensor) -> torch.Tensor:
         """The products of the columns with values of each row, summed over rows: (groups, columns, outputs)."""
-        return (self._columns[:, part].transpose(1, 2) @ values[:, part]).double()
+        return (self._columns.transpose(1, 2) @ values).double()
 
     def best_ridge(self, lacking: torch.Tensor) -> float:
-        """The ridge whose fit to the other images predicts best what the last images lack."""
+        """The ridge whose fit to the other images predicts best what the last images lack.
+
+        The fit knows only the means of these others. With those of all images it would miss some of what the columns
+        explain exactly, and a large ridge might happen to make up for it.
+        """
         if self._cut == self._count:
             return RIDGES[-1]
-        if self._is_centred:
-            lacking = lacking - lacking[:, : self._cut].mean(1, keepdim=True)
-        product = self.products(lacking, slice(0, self._cut))
-        held_product = self.products(lacking, slice(self._cut, None))
-        gram = self.gram - self._held
+        fitted_on, held_out = lacking.tensor_split([self._cut], dim=1)
+        constant = self._mean(fitted_on)
+        product = _summed(self._columns[:, : self._cut], fitted_on - constant.float())
 
         @cache
         def error(place: int) -> float:
-            change = torch.cholesky_solve(product, _factor(gram, RIDGES[place]))
-            return float((change * (self._held @ change - 2 * held_product)).sum())
+            change = torch.cholesky_solve(product, _factor(self._gram, RIDGES[place]))
+            # The squares of what is left resolve errors that a difference of sums, such as that of the normal
+            # equations, loses in rounding.
+            return float((held_out - self.outputs(change, constant, self._cut)).square().sum())
 
         place = len(RIDGES) // 2
         while True:  # as a rule, the error first falls and then rises with the ridge
@@ -111,6 +115,20 @@ class _Problem:
             if best == place:
                 return RIDGES[place]
             place = best
+
+
+def _summed(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The products of two values of each row, summed over rows, by stretches that fit into memory in double precision.
+
+    Args:
+        left: (groups, rows, columns).
+        right: (groups, rows, outputs).
+    """
+    total = torch.zeros(len(left), left.shape[2], right.shape[2], dtype=torch.float64, device=left.device)
+    for one, other in zip(torch.split(left, STRETCH, dim=1), torch.split(right, STRETCH, dim=1), strict=True):
+        wide = one.double()
+        total += wide.transpose(1, 2) @ (wide if left is right else other.double())
+    return total
 
 
 def _added(gram: torch.Tensor, ridge: float) -> torch.Tensor:
