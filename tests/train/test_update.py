@@ -77,6 +77,19 @@ def test_an_average_in_place_gives_the_network_back() -> None:
     torch.testing.assert_close(model[0].weight, before["0.weight"] + 1.0)  # type: ignore[union-attr]
 
 
+def test_an_average_in_place_gives_tied_weights_back() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    average, before = Average(model, 0.5), weights(model)
+    with torch.no_grad():
+        model[0].weight.add_(1.0)
+    average.update()
+    for _ in range(2):
+        with average.in_place():
+            torch.testing.assert_close(model[1].weight, before["0.weight"] + 0.5)
+        torch.testing.assert_close(model[1].weight, before["0.weight"] + 1.0)
+
+
 def test_norms_and_biases_are_exempt_from_weight_decay_if_the_recipe_says_so() -> None:
     model = network()
     optimiser = optimiser_for(model, replace(RECIPE, decays_norms=False), CPU)

@@ -16,7 +16,9 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.names = [name for name, tensor in model.state_dict().items() if tensor.is_floating_point()]
+        state = model.state_dict(keep_vars=True)
+        first = {id(tensor): name for name, tensor in reversed(state.items())}  # of tied weights, which have two names
+        self.names = [name for name in first.values() if state[name].is_floating_point()]
         self.follow(model)
         self._kept = [tensor.clone() for tensor in self._live]
 
