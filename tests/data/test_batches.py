@@ -47,6 +47,22 @@ def test_a_generator_and_a_shuffling_loader_are_read_once() -> None:
     assert torch.equal(joined(shuffled)[1], joined(shuffled)[1])
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_loader_may_write_every_batch_into_the_same_memory(keep: bool) -> None:
+    class Loader:
+        def __len__(self) -> int:
+            return 7
+
+        def __iter__(self):
+            inputs, labels = torch.empty(1, 3), torch.empty(1, dtype=torch.int64)
+            for place in range(7):
+                yield inputs.copy_(INPUTS[place]), labels.fill_(place)
+
+    inputs, targets = joined(Batches.of(Loader(), batch_size=3, keep=keep))
+    assert torch.equal(inputs, INPUTS)
+    assert torch.equal(targets, LABELS)
+
+
 def test_images_are_normalised_on_the_way() -> None:
     images = Images(torch.randint(0, 256, (5, 1, 2, 2), dtype=torch.uint8), torch.arange(5), (0.5,), (0.25,))
     inputs, targets = joined(Batches.of(images, batch_size=2))

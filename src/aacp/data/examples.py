@@ -80,6 +80,11 @@ def moved(batch: Any, device: torch.device | str, in_background: bool = False) -
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=in_background), batch)
 
 
+def copied(batch: Any) -> Any:
+    """A batch with copies of its tensors."""
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, batch)
+
+
 def narrowed(batch: Any, start: int, length: int, count: int) -> Any:
     """The `length` examples from position `start` of a batch of `count`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aacp.data.endless import bounded, length_of, require_countable, without_worker_traceback
-from aacp.data.examples import batch_size_of, bytes_of, inputs_of, narrowed, rebatched, tensors_in
+from aacp.data.examples import batch_size_of, bytes_of, copied, inputs_of, narrowed, rebatched, tensors_in
 from aacp.data.images import Images
 from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, release_unused, worker_count
 from aacp.data.pixels import PixelSource
@@ -169,7 +169,10 @@ class Stream:
             yield source
         else:
             batches = without_worker_traceback(seeded_pass(self._loader() if self._is_dataset else source))
-            yield from batches if self._is_dataset else bounded(batches, length_of(source), self.limit or 0)
+            if not self._is_dataset:
+                batches = bounded(batches, length_of(source), self.limit or 0)
+                batches = batches if _gives_new_tensors(source) else map(copied, batches)
+            yield from batches
 
     def _loader(self) -> DataLoader[Any]:
         """A loader of a data set, with worker processes where the images must be decoded or are too many to keep."""
@@ -207,3 +210,8 @@ def _are_tensors(source: Any) -> bool:
     if isinstance(source, tuple):
         return len(source) == 2 and all(tensors_in(part) for part in source)
     return isinstance(source, torch.Tensor)
+
+
+def _gives_new_tensors(loader: Any) -> bool:
+    """Whether a loader is known not to write a batch into the memory of an earlier one, as fast loaders of users do."""
+    return isinstance(loader, (DataLoader, Sequence))
