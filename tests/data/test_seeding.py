@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler, TensorDataset
 
 from aacp.data.seeding import seed_loader, seeded_pass
 
@@ -31,12 +31,13 @@ LOADERS = {
     "loader": DataLoader(DATA, 6, shuffle=True, generator=torch.Generator()),
     "sampler": DataLoader(DATA, 6, sampler=shuffling()),
     "batch sampler": DataLoader(DATA, batch_sampler=Shuffled()),
+    "sampler that draws from the epoch": DataLoader(DATA, 6, sampler=DistributedSampler(DATA, 1, 0)),
     "sampler of the batch sampler": DataLoader(DATA, batch_sampler=BatchSampler(shuffling(), 6, False)),
 }
 
 
 @pytest.mark.parametrize("owner", LOADERS)
-def test_every_generator_of_a_loader_is_seeded(owner: str) -> None:
+def test_a_loader_has_an_order_of_each_epoch(owner: str) -> None:
     loader = LOADERS[owner]
     first, second = (order(seeded_pass(loader)) for _ in range(2))
     assert first == second != sorted(first)

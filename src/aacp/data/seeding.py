@@ -15,20 +15,27 @@ def derived(*numbers: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def seed_loader(loader: Any, *numbers: int) -> None:
-    """Seed the generators that a loader may use: torch's global one, its own, and those of its samplers."""
-    seed = derived(*numbers)
-    torch.manual_seed(seed)
-    _seed_own_generators(loader, seed)
+def seed_loader(loader: Any, seed: int, epoch: int) -> None:
+    """Seed what a loader may draw from in an epoch: torch's global generator, and those of the loader and its parts."""
+    drawn = derived(seed, epoch)
+    torch.manual_seed(drawn)
+    _begin_pass(loader, drawn, epoch)
 
 
-def _seed_own_generators(loader: Any, seed: int) -> None:
+def _begin_pass(loader: Any, seed: int, epoch: int) -> None:
+    """Seed the generators of a loader and its parts, and give the epoch to those that draw from its number.
+
+    Without it, samplers with `set_epoch`, such as torch's DistributedSampler, have the same order in every epoch.
+    """
     batch_sampler = getattr(loader, "batch_sampler", None)
     samplers = [getattr(owner, "sampler", None) for owner in (loader, batch_sampler)]
-    for owner in (loader, batch_sampler, *samplers):
+    for owner in (loader, batch_sampler, *samplers, getattr(loader, "dataset", None)):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             generator.manual_seed(seed)
+        set_epoch = getattr(owner, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
 
 
 def seeded_pass(loader: Iterable[Any]) -> Iterator[Any]:
@@ -39,7 +46,7 @@ def seeded_pass(loader: Iterable[Any]) -> Iterator[Any]:
     """
     outside = torch.get_rng_state()
     torch.default_generator.manual_seed(derived(0))  # of the CPU alone: a network may draw on the GPU in between
-    _seed_own_generators(loader, derived(0))
+    _begin_pass(loader, derived(0), 0)
     batches = iter(loader)
     while True:
         try:
