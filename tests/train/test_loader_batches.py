@@ -47,6 +47,14 @@ def test_other_inputs_than_one_tensor_come_through() -> None:
     assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == {"left": (2, 2), "right": (2, 2)}
 
 
+@pytest.mark.parametrize("targets", [torch.ones(5, 6), [{"boxes": torch.ones(k, 4)} for k in range(4)]])
+def test_targets_that_processes_cannot_share_are_rejected(targets: Any) -> None:
+    batch = (torch.ones(4, 2), targets)
+    assert len(list(LoaderBatches([batch], 4, 0, CPU).epoch(0))) == 1
+    with pytest.raises(InvalidData, match=r"A batch of 4 examples has targets of shape \(\d, \d\), which are not one"):
+        list(LoaderBatches([batch], 4, 0, CPU, 1, 2).epoch(0))
+
+
 class Refusing(Dataset[Any]):
     def __len__(self) -> int:
         return 8

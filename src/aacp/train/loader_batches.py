@@ -142,6 +142,7 @@ class LoaderBatches:
         if self.ranks == 1:
             return batch
         count = batch_size_of(batch)
+        _require_divisible(targets_of(batch), count)
         part = count // self.ranks
         return narrowed(batch, self.rank * part, part, count)
 
@@ -166,6 +167,16 @@ def check_targets(targets: Any, classes: int) -> None:
             f"The training data have labels of {targets.dtype} and shape {tuple(targets.shape)}, such as {first}, but "
             "cross-entropy needs classes. Give whole numbers, or your own loss (loss) for other targets."
         )
+
+
+def _require_divisible(targets: Any, count: int) -> None:
+    """Reject targets of which a process would get those of other examples than its own."""
+    for tensor in tensors_in(targets):
+        if tensor.dim() and len(tensor) != count:
+            raise InvalidData(
+                f"A batch of {count} examples has targets of shape {tuple(tensor.shape)}, which are not one for each "
+                "example, so that processes cannot share it. Train in one process, or give such targets."
+            )
 
 
 def _require_no_ignored(targets: Any) -> None:
