@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 import aacp
+from aacp.train.sources import check_batches
 
 RECIPE = aacp.Recipe(epochs=1, batch_size=4, lr=0.01)
 X = torch.randn(16, 1, 4, 4)
@@ -111,3 +112,11 @@ def test_a_scripted_network_and_an_example_without_data_are_rejected() -> None:
         aacp.fit(scripted, (X, Y), RECIPE)
     with pytest.raises(aacp.InvalidExample, match="The example is on the meta device"):
         aacp.trace(network(), X.to("meta"))
+
+
+def test_a_loader_that_shares_examples_among_processes_is_rejected_if_training_does_so() -> None:
+    pairs = TensorDataset(X, Y)
+    loader = DataLoader(pairs, 4, sampler=DistributedSampler(pairs, 2, 0))
+    check_batches(loader, RECIPE, 1)
+    with pytest.raises(aacp.InvalidData, match="DistributedSampler gives each process a share of the examples"):
+        check_batches(loader, RECIPE, 2)

@@ -22,14 +22,18 @@ def seed_loader(loader: Any, seed: int, epoch: int) -> None:
     _begin_pass(loader, drawn, epoch)
 
 
+def samplers_of(loader: Any) -> tuple[Any, ...]:
+    """The objects that order the examples of a loader, with None where it has none."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    return batch_sampler, getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)
+
+
 def _begin_pass(loader: Any, seed: int, epoch: int) -> None:
     """Seed the generators of a loader and its parts, and give the epoch to those that draw from its number.
 
     Without it, samplers with `set_epoch`, such as torch's DistributedSampler, have the same order in every epoch.
     """
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    samplers = [getattr(owner, "sampler", None) for owner in (loader, batch_sampler)]
-    for owner in (loader, batch_sampler, *samplers, getattr(loader, "dataset", None)):
+    for owner in (loader, *samplers_of(loader), getattr(loader, "dataset", None)):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             generator.manual_seed(seed)

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
+from aacp.data.seeding import samplers_of
 from aacp.data.splits import as_dataset, require_examples
 from aacp.errors import InvalidData, InvalidOption
 from aacp.pytorch.modules import has_norms
@@ -58,6 +59,8 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             "those of a data set. Give a loader of it: DataLoader(data, batch_size)."
         )
     require_examples(train, "training data")
+    if ranks > 1:
+        _require_whole_batches(train)
     if has_own_batches(train):
         return
     require_countable(len(train))
@@ -66,6 +69,16 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             f"The batch size is {recipe.batch_size}, but the data has only {counted(len(train), 'example')}. Give more "
             "data or a smaller batch size."
         )
+
+
+def _require_whole_batches(train: Any) -> None:
+    """Reject a loader that gives every process other examples: training would use a share of each share."""
+    for sampler in samplers_of(train):
+        if getattr(sampler, "num_replicas", 1) > 1:
+            raise InvalidData(
+                f"The loader's {type(sampler).__name__} gives each process a share of the examples, but training "
+                "divides every batch among the processes itself. Give the loader without it, for all processes alike."
+            )
 
 
 def has_own_batches(train: Any) -> bool:
