@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aacp.data.examples import inputs_of
+from aacp.pytorch.layout import CHANNELS_LAST, PLAIN, usable_layout
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from train.small_data import CLASSES, small_images
@@ -109,3 +111,25 @@ def test_the_loss_and_the_score_of_the_user_get_contiguous_outputs() -> None:
     assert fit(model, data, RECIPE, holdout=data, loss=squared, score=likeness, device="cpu").last.holdout is not None
     assert model.weight.is_contiguous()
     assert model(data[0]).is_contiguous()
+
+
+class Wrapped(nn.Conv2d):
+    """A network that gives objects of a class of the user."""
+
+    def forward(self, x: Tensor) -> Any:
+        return SimpleNamespace(image=super().forward(x))
+
+
+def test_outputs_in_objects_of_any_class_are_contiguous_too() -> None:
+    def squared(outputs: Any, targets: Tensor) -> Tensor:
+        return F.mse_loss(outputs.image.view(len(targets), -1), targets.view(len(targets), -1))
+
+    @torch.no_grad()
+    def likeness(network: nn.Module, batches: Any) -> float:
+        return -float(sum(squared(network(inputs), targets) for inputs, targets in batches))
+
+    model = Wrapped(2, 3, 3)
+    data = torch.randn(32, 2, 6, 6), torch.randn(32, 3, 4, 4)
+    assert fit(model, data, RECIPE, holdout=data, loss=squared, score=likeness, device="cpu").last.holdout is not None
+    assert usable_layout(model, lambda network: network(data[0])) is PLAIN
+    assert usable_layout(nn.Conv2d(2, 3, 3), lambda network: {"image": network(data[0])}) is CHANNELS_LAST

@@ -205,11 +205,11 @@ def _write(moments: Moments, name: str, norm: BatchNorm) -> None:
     norm.running_var.copy_(moments.variance)  # type: ignore[union-attr]
 
 
-def run_on_copy(model: nn.Module, inputs: Any) -> None:
-    """Run the network on a copy of its inputs, because its code may write into them."""
+def run_on_copy(model: nn.Module, inputs: Any) -> Any:
+    """The outputs of a network for a copy of its inputs, because its code may write into them."""
     what = f"{type(model).__name__} does not run on the calibration images"
     with failing_as(InvalidData, what, "Give images of the shape that it was made for."):
-        call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
+        return call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
 
 
 # -- where memory is short --------------------------------------------------------------------------------------------

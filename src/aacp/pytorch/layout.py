@@ -20,6 +20,7 @@ from aacp.pytorch.modules import copy_module, device_of_model
 PLAIN = torch.contiguous_format
 CHANNELS_LAST = torch.channels_last
 OF_VIEW = "view size is not compatible"  # in the error of `x.view` for tensors that are not contiguous
+CONSTANTS = (int, float, complex, str, type(None))  # what outputs hold besides tensors
 FASTER_ON = ("cpu", "cuda")  # devices whose convolutions are faster with channels last
 
 
@@ -53,20 +54,25 @@ def _kernels(model: nn.Module) -> list[nn.Parameter]:
 
 
 def usable_layout(model: nn.Module, run: Callable[[nn.Module], object]) -> torch.memory_format:
-    """The faster layout for a network on its device if `run` ends without an error with it, else the plain one.
+    """The faster layout for a network on its device if its code and that of its user run with it, else the plain one.
 
     Args:
         model: the network, of which a copy is run.
-        run: runs a network, in evaluation mode and without gradients.
+        run: runs a network, in evaluation mode and without gradients, and returns its outputs.
     """
     layout = faster_layout(device_of_model(model))
     try:
         twin = lay_out(copy_module(model).eval(), layout)
         with torch.no_grad():
-            run(twin)
+            outputs = run(twin)
     except Exception:  # of a network that cannot be copied or fails; if it fails in any layout, its next run says so
         return PLAIN
-    return layout
+    return PLAIN if may_hide_tensors(outputs) else layout
+
+
+def may_hide_tensors(values: Any) -> bool:
+    """Whether `contiguous` may not reach all tensors in values, as in objects of classes that torch does not know."""
+    return not all(isinstance(leaf, (torch.Tensor, *CONSTANTS)) for leaf in pytree.tree_leaves(values))
 
 
 def contiguous(values: Any) -> Any:

@@ -17,7 +17,7 @@ from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
 from aacp.pytorch.internals import BatchNorm
-from aacp.pytorch.layout import OF_VIEW, PLAIN, contiguous, faster_layout, giving_contiguous, lay_out
+from aacp.pytorch.layout import OF_VIEW, PLAIN, contiguous, faster_layout, giving_contiguous, lay_out, may_hide_tensors
 from aacp.pytorch.modules import copy_module, cuda_devices, evaluating, submodules
 from aacp.runs.scores import Epoch
 from aacp.train.averaging import Average
@@ -166,7 +166,7 @@ class Session:
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
         try:
             outputs, answers = self._all_outputs(inputs)
-            if self.layout is not PLAIN and self._needs_contiguous(inputs):
+            if self.layout is not PLAIN and (may_hide_tensors(outputs) or self._needs_contiguous(inputs)):
                 self._use_plain_layout()
         except InvalidData:
             if self.layout is PLAIN:
@@ -185,15 +185,14 @@ class Session:
         return outputs, [self._outputs(teacher, inputs, "teacher") for teacher in teachers]
 
     def _needs_contiguous(self, inputs: Any) -> bool:
-        """Whether code that the network runs in training mode alone fails with its layout; a copy of it runs."""
+        """Whether what runs in training mode alone may fail with the network's layout; a copy of it is tried."""
         try:
             with torch.random.fork_rng(cuda_devices(self.model)), torch.no_grad(), self.fabric.autocast():
-                call(copy_module(self.model).train(), inputs)
+                return may_hide_tensors(call(copy_module(self.model).train(), inputs))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # of any other kind: the training step raises it too, or only the copy failed
             return OF_VIEW in str(error)
-        return False
 
     def _use_plain_layout(self) -> None:
         """Return to the plain layout, which the code of some networks needs."""
