@@ -94,3 +94,12 @@ class Nothing(nn.Module):
 def test_empty_outputs_are_rejected_as_constant_ones_are(inputs: Tensor) -> None:
     with pytest.raises(InvalidData, match=r"constant on these inputs.*your own score function"):
         Likeness(Nothing())(Nothing(), Batches.of(inputs))
+
+
+def test_outputs_without_a_known_tensor_are_not_called_constant(inputs: Tensor) -> None:
+    class Wrapped(Scaled):
+        def forward(self, x: Tensor) -> set[Tensor]:  # type: ignore[override]
+            return {super().forward(x)}
+
+    with pytest.raises(InvalidData, match="hold no tensors of real numbers in tuples, lists or dictionaries"):
+        Likeness(Wrapped(1.0))(Wrapped(2.0), Batches.of(inputs))

@@ -48,6 +48,11 @@ class Likeness:
         for found, expected in zip(self._outputs(network, batches), kept, strict=True):
             errors += _squared_errors(found, expected)
         varying = reference.variances > 0
+        if not len(varying):
+            raise InvalidData(
+                "The outputs of the unpruned network hold no tensors of real numbers in tuples, lists or dictionaries, "
+                "so no likeness to them can be computed. Let it return such tensors, or give your own score function."
+            )
         if not bool(varying.any()):
             raise InvalidData(
                 "The outputs of the unpruned network are constant on these inputs, so no likeness to them can be "
