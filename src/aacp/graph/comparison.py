@@ -30,7 +30,9 @@ def compare(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> 
         if apart.any():
             values = one[apart]
             error = (values - other[apart]).abs()
-            scale = (RELATIVE_FLOOR * values.abs()).clamp(min=max(_variation(values), 1e-300))
+            # Few elements vary little among themselves, and then by no more than all of them: fill values are far off.
+            spread = max(_variation(values), min(_variation(one[one.isfinite()]), values.abs().max().item()))
+            scale = (RELATIVE_FLOOR * values.abs()).clamp(min=max(spread, 1e-300))
             worst = (error / scale).max().item()
             largest = max(largest, worst if math.isfinite(worst) else math.inf)
     return largest
