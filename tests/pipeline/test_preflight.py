@@ -383,6 +383,23 @@ def test_labels_that_cross_entropy_does_not_take_are_rejected_before_the_search(
         check_training_step(known, TRAINED, aacp.trace(Plain(), INPUTS[:1]))
 
 
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (
+            lambda image, label: (image, F.one_hot(label, 2).float()),
+            "needs one tensor of inputs and one label for each",
+        ),
+        (lambda image, label: (image, label.new_tensor(-100)), "the label -100, which losses ignore"),
+    ],
+)
+def test_examples_that_cannot_be_mixed_are_rejected_before_the_search(form: Any, words: str) -> None:
+    plan = replace(TRAINED, recipe=replace(TRAINED.recipe, mixing=1.0, mixture="patches"))
+    known = of_network(Plain(), form)
+    with pytest.raises(aacp.InvalidData, match=words):
+        check_training_step(known, plan, aacp.trace(Plain(), INPUTS[:1]))
+
+
 def infinite(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets) / 0
 

@@ -113,6 +113,8 @@ def test_labels_of_every_pixel_and_losses_of_ones_own_are_rejected() -> None:
         mixed(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long), 3, 1.0)
     with pytest.raises(InvalidData, match=r"2 dimensions are not images\. Use"):
         mixed(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), 3, 1.0, "patches")
+    with pytest.raises(InvalidData, match=r"the inputs are whole numbers \(torch.int64\), not quantities\. Use"):
+        mixed(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, dtype=torch.long), 3, 1.0)
     with pytest.raises(
         InvalidOption,
         match=r"may not accept mixed labels\. Use .*mixing=0\), or --recipe finetune on the command line\.$",

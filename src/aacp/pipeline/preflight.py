@@ -38,9 +38,9 @@ from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
-from aacp.train.loader_batches import check_targets
+from aacp.train.loader_batches import check_targets, require_no_ignored
 from aacp.train.loop import check_teacher
-from aacp.train.mixing import check_mixing
+from aacp.train.mixing import check_mixing, mixed
 from aacp.train.optimisers import trained_parameters
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
@@ -249,6 +249,9 @@ def _loss_of_a_step(
                 if not are_classes(outputs):
                     return f"cross-entropy needs probabilities of classes, but the outputs are {_described(outputs)}"
                 check_targets(targets, outputs.size(1))
+                if recipe.mixing:
+                    require_no_ignored(targets)
+                    _, targets = mixed(inputs_of(batch), targets, outputs.size(1), recipe.mixing, recipe.mixture)
             objective = Objective(recipe, task.loss)
             objective.look_at(outputs, targets)
             answers = None

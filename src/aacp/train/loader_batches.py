@@ -83,7 +83,7 @@ class LoaderBatches:
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
                 if self._rejects_ignored:
-                    _require_no_ignored(targets_of(share))
+                    require_no_ignored(targets_of(share))
                 if self._classes is not None:
                     check_targets(targets_of(share), self._classes)
                 here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
@@ -179,7 +179,8 @@ def _require_divisible(targets: Any, count: int) -> None:
             )
 
 
-def _require_no_ignored(targets: Any) -> None:
+def require_no_ignored(targets: Any) -> None:
+    """Reject the label that losses ignore where examples are mixed."""
     if isinstance(targets, Tensor) and bool((targets == IGNORED).any()):
         raise InvalidData(
             f"The training data have the label {IGNORED}, which losses ignore, but the recipe mixes examples, and each "

@@ -44,6 +44,10 @@ def mixed(
         raise InvalidData(
             f"The recipe mixes examples, which needs one tensor of inputs and one label for each input. {UNMIXED}"
         )
+    if not inputs.is_floating_point():
+        raise InvalidData(
+            f"The recipe mixes examples, but the inputs are whole numbers ({inputs.dtype}), not quantities. {UNMIXED}"
+        )
     if mixture == "patches" and inputs.dim() < 3:
         raise InvalidData(
             f"The recipe puts patches of one image into another, but inputs with {inputs.dim()} dimensions are not "
