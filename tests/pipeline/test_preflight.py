@@ -76,13 +76,15 @@ def own_score(network: nn.Module, batches: aacp.Batches) -> float:
 
 
 def test_processes_share_the_batches_of_a_loader_not_of_the_recipe() -> None:
-    loaders = subject(pair)
+    loaders = subject(pair)  # batches of 4
     images = replace(loaders, data=aacp.Data(*[TensorDataset(INPUTS, LABELS)] * 3))
-    for batch_size, processes, error in ((4, 3, aacp.InvalidOption), (2, 2, aacp.InvalidData)):
+    for batch_size, processes, error in ((1, 2, aacp.InvalidOption), (2, 2, aacp.InvalidData)):
         plan = replace(TRAINED, recipe=replace(TRAINED.recipe, batch_size=batch_size))
-        check_training(loaders, plan, processes)  # batches of 4
+        check_training(loaders, plan, processes)
         with pytest.raises(error, match=f"A batch of {batch_size} "):
             check_training(images, plan, processes)
+    with pytest.raises(aacp.InvalidData, match=r"A batch of 4 leaves at most one example for each process"):
+        check_training(loaders, TRAINED, 3)
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,11 @@ def check_training(task: PruningTask, plan: Plan, processes: int) -> None:
         if task.teacher is not None:
             check_teacher(plan.recipe, task.teacher)
         check_batches(train, plan.recipe, processes)
-        if not has_own_batches(train) and plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
+        size = getattr(train, "batch_size", None) if has_own_batches(train) else plan.recipe.batch_size
+        if isinstance(size, int) and size // processes < 2 and has_batch_norm(task.model):
             raise InvalidData(
-                f"A batch of {plan.recipe.batch_size} leaves one example for each process, but batch norm needs more "
-                "for its statistics. Use a batch size of 2 or more per process."
+                f"A batch of {size} leaves at most one example for each process, but batch norm needs more for its "
+                "statistics. Use a batch size of 2 or more per process."
             )
 
 
