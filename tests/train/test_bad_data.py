@@ -120,3 +120,11 @@ def test_a_loader_that_shares_examples_among_processes_is_rejected_if_training_d
     check_batches(loader, RECIPE, 1)
     with pytest.raises(aacp.InvalidData, match="DistributedSampler gives each process a share of the examples"):
         check_batches(loader, RECIPE, 2)
+
+
+def test_inputs_are_trained_on_without_the_operations_that_computed_them() -> None:
+    factor = torch.ones((), requires_grad=True)
+    batches = aacp.Batches.of((factor * X, Y), batch_size=8)
+    assert not any(inputs.requires_grad for inputs, _ in batches)
+    aacp.fit(network(), DataLoader(TensorDataset(factor * X, Y), 4), RECIPE, device="cpu")
+    assert factor.grad is None

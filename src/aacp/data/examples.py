@@ -68,7 +68,7 @@ def shapes_of(inputs: Any) -> Shapes:
 
 
 def moved(batch: Any, device: torch.device | str, in_background: bool = False) -> Any:
-    """A batch with its tensors on a device.
+    """A batch with its tensors on a device, without the operations that computed them.
 
     Args:
         batch: the batch.
@@ -77,7 +77,11 @@ def moved(batch: Any, device: torch.device | str, in_background: bool = False) -
             not be written to afterwards, as a user's loader might, nor be copied to the host, where it may be read
             before it has arrived.
     """
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=in_background), batch)
+
+    def there(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(device, non_blocking=in_background)
+
+    return pytree.tree_map_only(torch.Tensor, there, batch)
 
 
 def copied(batch: Any) -> Any:
