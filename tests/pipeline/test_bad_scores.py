@@ -120,3 +120,23 @@ def test_colours_are_not_distilled_as_if_they_were_classes(tmp_path: Path, monke
     aacp.prune(Enlarging(), parts, {"macs": 0.5}, tmp_path, plan=plan, score=score, loss=loss, device="cpu")
     trained = aacp.finetune(Enlarging(), parts.train, recipe, teacher=Enlarging(), loss=loss, device="cpu")
     assert trained.last.loss > 0
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_runs_have_gradients_though_their_caller_has_turned_them_off(tmp_path: Path, mode: Any) -> None:
+    seen = []
+
+    def looks(network: nn.Module, batches: aacp.Batches) -> float:
+        seen.append(torch.is_grad_enabled() and not torch.is_inference_mode_enabled())
+        return math.nan  # which ends the run
+
+    given: Any = Small(), data()
+    calls = (
+        lambda: aacp.prune(*given, {"macs": 0.3}, tmp_path / "prune", plan=PLAN, score=looks),
+        lambda: aacp.find(*given, {"macs": 0.3}, plan=PLAN, score=looks),
+        lambda: aacp.sweep(*given, [{"macs": 0.3}], tmp_path / "sweep", plan=PLAN, score=looks),
+    )
+    for call in calls:
+        with mode(), pytest.raises(InvalidScore):
+            call()
+    assert seen == [True] * 3

@@ -20,7 +20,7 @@ X = torch.randn(16, 1, 4, 4)
 Y = torch.arange(16) % 3
 
 
-def network() -> nn.Module:
+def network() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 3))
 
 
@@ -128,3 +128,19 @@ def test_inputs_are_trained_on_without_the_operations_that_computed_them() -> No
     assert not any(inputs.requires_grad for inputs, _ in batches)
     aacp.fit(network(), DataLoader(TensorDataset(factor * X, Y), 4), RECIPE, device="cpu")
     assert factor.grad is None
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_training_turns_on_gradients_that_its_caller_has_turned_off(mode: Any) -> None:
+    given = network()
+    before = given[0].weight.detach().clone()
+    with mode():
+        aacp.fit(given, (X, Y), RECIPE, device="cpu")
+    assert not torch.equal(given[0].weight, before)
+
+
+def test_a_network_made_without_gradients_for_good_is_rejected() -> None:
+    with torch.inference_mode():
+        made = network()
+    with pytest.raises(aacp.UntraceableModel, match=r"was made in torch.inference_mode, .* from 0\.weight with"):
+        aacp.fit(made, (X, Y), RECIPE, device="cpu")

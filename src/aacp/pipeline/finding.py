@@ -32,7 +32,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.pytorch.modules import device_of_model
+from aacp.pytorch.modules import device_of_model, with_gradients
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
@@ -117,6 +117,7 @@ class Found:
 
 @known_options
 @without_exit
+@with_gradients
 def find(
     model: nn.Module,
     data: Data | Source,

@@ -51,6 +51,7 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
+from aacp.pytorch.modules import with_gradients
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
@@ -73,6 +74,7 @@ NOTHING: Mapping[str, float] = {}
 
 @known_options
 @without_exit
+@with_gradients
 def prune(
     model: nn.Module,
     data: Data,

@@ -28,6 +28,7 @@ from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
+from aacp.pytorch.modules import with_gradients
 from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import EVALUATION, FRONT, GRAPH, STRUCTURE
@@ -106,6 +107,7 @@ class Sweep:
 
 @known_options
 @without_exit
+@with_gradients
 def sweep(
     model: nn.Module,
     data: Data,

@@ -28,6 +28,8 @@ from aacp.pytorch.internals import (
     own_parameters,
 )
 
+# Decorates functions that make or train networks: their caller may have turned gradients off.
+with_gradients = torch.inference_mode(mode=False)  # which turns on what torch.no_grad turns off, too
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
 
 
@@ -78,6 +80,11 @@ def require_network(model: object, what: str = "The model") -> None:
             )
         if value.is_meta:
             raise UntraceableModel(f"{what} has {name} on the meta device, without data. Load weights, then give it.")
+        if value.is_inference():
+            raise UntraceableModel(
+                f"{what} was made in torch.inference_mode, so that nothing can be computed from {name} with gradients. "
+                "Make the network outside of it."
+            )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -16,7 +16,7 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, WatchedBatches, accuracy
 from aacp.errors import InvalidOption
 from aacp.pytorch.layout import PLAIN, lay_out
-from aacp.pytorch.modules import device_of_model, require_network, submodules
+from aacp.pytorch.modules import device_of_model, require_network, submodules, with_gradients
 from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
@@ -55,6 +55,7 @@ class Trained:
 
 @known_options
 @without_exit
+@with_gradients
 def fit(
     model: nn.Module,
     data: Any,
