@@ -130,6 +130,25 @@ def test_a_training_that_diverged_is_repeated_with_another_rate(
     assert other.training.read_json("training.json")["failure"] == ""
 
 
+@pytest.mark.parametrize("error", [aacp.RunMismatch, aacp.InvalidData])
+def test_a_call_that_fails_on_a_finished_training_does_not_give_it_up(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[aacp.AACPError]
+) -> None:
+    finished = pruned(model, data, tmp_path).file
+    before = finished.read_bytes()
+
+    def failing(*_: object, **__: object) -> None:
+        raise error("The folder holds a training with other data. Choose another folder.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit", failing)
+        with pytest.raises(error, match="with other data"):
+            pruned(model, data, tmp_path)
+    with pytest.raises(aacp.RunMismatch, match="holds a training with other settings: recipe lr"):
+        pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, lr=0.01)))
+    assert finished.read_bytes() == before
+
+
 class Interrupted(Exception):
     """What a test stops a training with."""
 

@@ -17,7 +17,17 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
-from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
+from aacp.errors import (
+    AACPError,
+    DiskError,
+    ExportFailed,
+    InvalidExample,
+    MissingPackage,
+    RunLocked,
+    RunMismatch,
+    UnreadableFile,
+    WorkerFailed,
+)
 from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, set_aside_other_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
 from aacp.pipeline.new_weights import first_network
@@ -71,6 +81,8 @@ class TrainingMeans:
 
 
 PLAIN = TrainingMeans()
+# Errors that are none of the training: of a process, of the disk, or of a call that belongs to another training.
+ACCIDENTS = (WorkerFailed, RunMismatch, RunLocked, UnreadableFile, DiskError, MissingPackage)
 Training = Callable[..., Trained]  # `fit` with all arguments but the network, and the device or the fabric
 
 
@@ -137,12 +149,17 @@ class TrainingRun:
             self.place.remove(EVALUATION, RECOVERY, EXPORT, DEVICE_CHECK)
 
     def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
-        """The trained network. A failure is recorded and leaves the search as it is."""
+        """The trained network. A failure is recorded and leaves the search as it is.
+
+        A training that failed may be replaced without a question: one that is finished has not failed.
+        """
         try:
             return self.train(graph, choice)
-        except WorkerFailed:  # an accident: the same command resumes the training
+        except ACCIDENTS:  # the same command resumes the training
             raise
         except AACPError as error:
+            if is_finished(self.place.path):
+                raise
             record_failure(self.place, error)
             self._report_progress(
                 "failed. The search is complete: the same command with other options of the training reuses it"
