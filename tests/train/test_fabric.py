@@ -7,12 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.train.fabric import chosen_fabric, half_type, make_fabric
+from aacp.train.launching import run_in_processes
+from aacp.train.loop import fit
+from aacp.train.recipe import Recipe
 from forks import CONTEXT
 
 WITHOUT = """
@@ -74,3 +79,21 @@ def fabric_with_messages_to(file: Path) -> None:
     logging.getLogger("lightning_fabric").setLevel(logging.INFO)
     os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), 2)
     make_fabric("bf16-mixed", "cpu")
+
+
+class Spare(nn.Linear):
+    """A network with a head that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 3)
+        self.spare = nn.Linear(2, 3)
+
+
+def trained_with_spare(fabric: Any) -> None:
+    fit(Spare(), (torch.randn(8, 2), torch.arange(8) % 3), Recipe(epochs=1, batch_size=4, lr=0.1), fabric=fabric)
+
+
+@pytest.mark.slow
+def test_parameters_that_processes_wait_for_in_vain_are_named() -> None:
+    with pytest.raises(InvalidOption, match=r"does not use spare.weight, spare.bias, but processes wait"):
+        run_in_processes(trained_with_spare, processes=2, device="cpu")

@@ -233,6 +233,15 @@ def is_lost_connection(error: BaseException) -> bool:
     return any(sign in str(error) for sign in signs)
 
 
+WITHOUT_GRADIENT = re.compile(r"Parameter indices which did not receive grad for rank \d+:([\d ]+)")
+
+
+def places_without_gradient(error: BaseException) -> list[int]:
+    """The places of parameters for which DistributedDataParallel waited in vain, among those that need gradients."""
+    found = WITHOUT_GRADIENT.search(str(error))
+    return [] if found is None else [int(place) for place in found.group(1).split()]
+
+
 def is_assigned_in_forward(error: BaseException) -> bool:
     """Whether an error of the exporter reports that the forward assigned a tensor to an attribute or to `.data`."""
     return "fake tensor in the exported program" in str(error)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from aacp.data.devices import device_of
 from aacp.errors import InvalidOption, MissingPackage, WorkerFailed
-from aacp.pytorch.internals import is_lost_connection
+from aacp.pytorch.internals import is_lost_connection, places_without_gradient
 from aacp.train.recipe import Precision
 
 if TYPE_CHECKING:
@@ -64,11 +65,20 @@ def half_type(fabric: Fabric) -> torch.dtype | None:
 
 
 @contextmanager
-def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Turn a lost connection between processes into `WorkerFailed`."""
+def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None, model: nn.Module) -> Iterator[None]:
+    """Turn a lost connection between processes into `WorkerFailed`, and name parameters that a step does not use."""
     try:
         yield
     except RuntimeError as error:
+        unused = places_without_gradient(error)
+        if unused:
+            names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+            listed = ", ".join(names[place] for place in unused)
+            raise InvalidOption(
+                f"A step of training does not use {listed}, but processes wait for the gradients of all parameters. "
+                "Call requires_grad_(False) on these, train in one process, or give a fabric with "
+                "DDPStrategy(find_unused_parameters=True)."
+            ) from error
         if fabric.world_size == 1 or not is_lost_connection(error):
             raise
         raise WorkerFailed(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error

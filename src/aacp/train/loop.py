@@ -104,7 +104,7 @@ def fit(
     source = batches_of(train, recipe, fabric)
     recipe = as_carried_out(recipe, train, model)
     with ExitStack() as stack:
-        stack.enter_context(collective_errors(fabric, folder))
+        stack.enter_context(collective_errors(fabric, folder, model))
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
             stack.enter_context(place.lock())
