@@ -206,37 +206,32 @@ def test_a_step_is_a_plan_with_the_steps_before_it(monkeypatch: pytest.MonkeyPat
     assert gpu.plan_named("f").steps == (first, other)  # a plan has the name, too
 
 
-@pytest.mark.usefixtures("among_scripts")
-def test_a_step_with_one_seed_is_not_done_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def end_of_toy(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, *words: str) -> int | str | None:
+    """How gpu.py ends with these words, if its only plan runs code with `folder / "own"` and the seeds."""
     import gpu
 
-    log = tmp_path / "log"
-    code = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n')"
-    step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {log} '{{seeds}}'")
+    step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {folder / 'own'} '{{seeds}}'")
     monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan((step,))})
     monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
-    for words in (["toy@1"], ["toy@1"], ["toy"], ["toy@0,1,2"], ["toy@0", "toy@0,1", "--together"]):
-        monkeypatch.setattr(sys, "argv", ["gpu.py", *words, "--state", str(tmp_path / "state")])
-        with pytest.raises(SystemExit, match="0"):
-            gpu.main()
-    assert log.read_text().splitlines() == ["1", "0 1 2", "0", "0 1"]
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "toy@0,3", "--state", str(tmp_path / "state")])
-    with pytest.raises(SystemExit, match="2"):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *words, "--state", str(folder / "state")])
+    with pytest.raises(SystemExit) as end:
         gpu.main()
+    return end.value.code
+
+
+@pytest.mark.usefixtures("among_scripts")
+def test_a_step_with_one_seed_is_not_done_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + '\\n')"
+    for words in (["toy@1"], ["toy@1"], ["toy"], ["toy@0,1,2"], ["toy@0", "toy@0,1", "--together"]):
+        assert end_of_toy(tmp_path, monkeypatch, code, *words) == 0
+    assert (tmp_path / "own").read_text().splitlines() == ["1", "0 1 2", "0", "0 1"]
+    assert end_of_toy(tmp_path, monkeypatch, code, "toy@0,3") == 2
 
 
 @pytest.mark.usefixtures("among_scripts")
 def test_a_step_does_not_run_twice_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gpu
-
-    alone = tmp_path / "alone"
     code = "import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(0.5); os.rmdir(sys.argv[1])"
-    step = gpu.Step("toy", 1, f"python -c {shlex.quote(code)} {alone} '{{seeds}}'")
-    monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan((step,))})
-    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "toy@0", "toy", "--together", "--state", str(tmp_path / "state")])
-    with pytest.raises(SystemExit, match="0"):
-        gpu.main()
+    assert end_of_toy(tmp_path, monkeypatch, code, "toy@0", "toy", "--together") == 0
 
 
 @pytest.mark.usefixtures("among_scripts")
