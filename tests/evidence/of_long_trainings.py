@@ -12,6 +12,7 @@ from evidence.search_pays import (
     WIDTHS,
     above_uniform,
     after_epochs,
+    before_training,
     estimates_of,
     highest_rate,
     left,
@@ -22,14 +23,6 @@ from evidence.search_pays import (
 
 PAGE = "docs/results.md"
 LONG = (("VGG16, -60 %", "vgg16_60", 100), ("ResNet56, -50 %", "resnet56_50", 200))
-UNTRAINED = {  # what has the networks before training, by case
-    "vgg16_60": ("untrained_vgg16_60.json", "search_pays_vgg16_60_0_epochs_uniform_repaired.json"),
-    "resnet56_50": (
-        "untrained_resnet56_50.json",
-        "untrained_resnet56_50_repaired.json",
-        "search_pays_resnet56_50_0_epochs_uniform_repaired.json",
-    ),
-}
 TAUGHT = (("ResNet56, -50 %", "resnet56_50"), ("VGG16, -60 %", "vgg16_60"))
 RECIPES = {
     "finetune-mixed": "`finetune-mixed`: patches of other images, half of the loss from the teacher",
@@ -61,15 +54,6 @@ def long_trainings() -> list[Row]:
         result = after_epochs(case, epochs)
         rows += [row_of(name, epochs, result, arm) for arm in ("uniform", "repaired") if arm in result["summary"]]
     return rows
-
-
-def before_training(case: str, arm: str) -> dict[str, Any]:
-    """The networks of an arm before their training, with differences to uniform widths."""
-    results = [raw(name) for name in UNTRAINED[case]]
-    (found,) = (result for result in results if arm in result["summary"])
-    tests, uniform = tests_of(found, arm), tests_of(results[0], "uniform")
-    pairs = [test - other for test, other in zip(tests, uniform, strict=True)]
-    return {"rows": found["rows"], "summary": {"uniform": None, arm: {"test": tests, "above_uniform": pairs}}}
 
 
 def row_of(name: str, epochs: int, result: dict[str, Any], arm: str) -> Row:

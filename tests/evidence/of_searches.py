@@ -11,12 +11,15 @@ from evidence.claims import Claim, Row, says, states, table
 from evidence.raw import pct, points_above, raw, spread, unsigned
 from evidence.search_pays import (
     LOW,
+    UNTRAINED,
     WIDTHS,
     above_uniform,
     after_epochs,
+    before_training,
     compared_with_uniform,
     estimates_of,
     left,
+    row_of,
     runs_of,
     tests_of,
     unpruned,
@@ -103,8 +106,11 @@ def mobilenet() -> list[Row]:
     rows = []
     for rate, shown in ((30, "10"), (50, FULL), (70, "10")):
         for epochs in (0, 10):
-            result = after_epochs(f"mobilenet_v2_{rate}", epochs)
-            compared = compared_with_uniform(result, "macs", "params")
+            case = f"mobilenet_v2_{rate}"
+            compared = compared_with_uniform(after_epochs(case, epochs), "macs", "params")
+            if not epochs and case in UNTRAINED:
+                arm = "uniform-repaired"
+                compared.insert(1, row_of(before_training(case, arm), arm, "macs", "params"))
             rows += [(f"-{rate} %", shown if epochs else "0", *cells) for cells in compared]
     return rows
 
@@ -224,8 +230,15 @@ def mobilenet_loses_without_training() -> Iterator[Claim]:
 def mobilenet_with_one_seed() -> Iterator[Claim]:
     cases = ("mobilenet_v2_30", "mobilenet_v2_70")
     before, trained = ([after_epochs(case, epochs) for case in cases] for epochs in (0, 10))
-    words = "have {} and {} % without training, where uniform widths have {} and {} %"
+    words = "have {} and {} % without training, uniform widths {} and {} %"
     yield says(words, *(pct(tests_of(each, arm)[0]) for arm in ("repaired", "uniform") for each in before))
+    uniform = [tests_of(before_training(case, "uniform-repaired"), "uniform-repaired")[0] for case in cases]
+    yield says("uniform widths that are repaired, too, {} and {} %", *map(pct, uniform))
+    searched = [tests_of(each, "repaired")[0] for each in before]
+    words = "between repaired networks the search loses {:.2f} points at -30 % and gains {:.2f} at -70 %"
+    yield says(words, *(100 * abs(one - other) for one, other in zip(searched, uniform, strict=True)))
+    assert searched[0] < uniform[0]
+    assert searched[1] > uniform[1]
     lost = max(run["unpruned"] - run["test"] for each in trained for run in each["rows"])
     yield says("or at most {} points worse", pct(lost))
     above = [100 * each["summary"][arm]["above_uniform"][0] for arm in ("repaired", "search") for each in trained]

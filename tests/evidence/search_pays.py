@@ -16,12 +16,37 @@ WIDTHS = {
     "search": "searched",
     "repaired": "searched, repaired",
 }
+UNTRAINED = {  # by case, the files with networks before training where repaired uniform ones are in another file
+    "mobilenet_v2_30": (
+        "untrained_mobilenet_v2_30.json",
+        "search_pays_mobilenet_v2_30_0_epochs_uniform_repaired.json",
+    ),
+    "mobilenet_v2_70": (
+        "untrained_mobilenet_v2_70.json",
+        "search_pays_mobilenet_v2_70_0_epochs_uniform_repaired.json",
+    ),
+    "vgg16_60": ("untrained_vgg16_60.json", "search_pays_vgg16_60_0_epochs_uniform_repaired.json"),
+    "resnet56_50": (
+        "untrained_resnet56_50.json",
+        "untrained_resnet56_50_repaired.json",
+        "search_pays_resnet56_50_0_epochs_uniform_repaired.json",
+    ),
+}
 LOW = "_lr_0.005"  # the default rate of 1 and of 10 epochs, at the end of the name of a result
 
 
 def after_epochs(case: str, epochs: int, rate: str = "") -> Any:
     """The networks of search_pays.py for a network and limits, after their training or, after 0 epochs, before it."""
     return raw(f"search_pays_{case}_{epochs}_epochs{rate}.json" if epochs else f"untrained_{case}.json")
+
+
+def before_training(case: str, arm: str) -> dict[str, Any]:
+    """The networks of an arm before their training, with differences to uniform widths."""
+    results = [raw(name) for name in UNTRAINED[case]]
+    (found,) = (result for result in results if arm in result["summary"])
+    tests, uniform = tests_of(found, arm), tests_of(results[0], "uniform")
+    pairs = [test - other for test, other in zip(tests, uniform, strict=True)]
+    return {"rows": found["rows"], "summary": {"uniform": None, arm: {"test": tests, "above_uniform": pairs}}}
 
 
 def tests_of(result: dict[str, Any], arm: str) -> list[float]:
@@ -59,16 +84,14 @@ def above_uniform(result: dict[str, Any], arm: str) -> str:
 
 def compared_with_uniform(result: dict[str, Any], *costs: str) -> list[Row]:
     """Widths, shares of costs that are left, estimates and accuracies of each arm of a result."""
-    return [
-        (
-            WIDTHS[arm],
-            *(left(result, arm, cost) for cost in costs),
-            estimates_of(result, arm),
-            spread(tests_of(result, arm)),
-            above_uniform(result, arm),
-        )
-        for arm in result["summary"]
-    ]
+    return [row_of(result, arm, *costs) for arm in result["summary"]]
+
+
+def row_of(result: dict[str, Any], arm: str, *costs: str) -> Row:
+    """Widths, shares of costs that are left, estimates and accuracies of an arm."""
+    shares = [left(result, arm, cost) for cost in costs]
+    about = (estimates_of(result, arm), spread(tests_of(result, arm)), above_uniform(result, arm))
+    return (WIDTHS[arm], *shares, *about)
 
 
 def highest_rate(log: Path) -> float:
