@@ -249,3 +249,43 @@ def mobilenet_with_one_seed() -> Iterator[Claim]:
     half = after_epochs("mobilenet_v2_50", 10)["summary"]
     spreads = [100 * stdev(found["test"]) for found in half.values()]
     yield says("the three seeds of one arm spread by {:.2f} to {:.2f} points", min(spreads), max(spreads))
+
+
+def with_limit_on_latency() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """For each latency table its number, its searches and what it is."""
+    for number, label in (("first", ""), ("second", "_again")):
+        name = f"search_pays_mobilenet_v2_latency_40_0_epochs{label}"
+        yield number, raw(f"{name}.json"), raw(f"{name}/latency.json")
+
+
+@table(PAGE, "latency table", "seed")
+def limit_on_latency() -> list[Row]:
+    return [
+        (
+            number,
+            str(run["seed"]),
+            WIDTHS[run["arm"]],
+            *(f"{pct(run[cost], 1)} %" for cost in ("latency", "macs", "params")),
+            str(run["evaluations"]) if run["evaluations"] > 1 else "-",
+            f"{pct(run['estimate'], 1)} %",
+            f"{pct(run['test'])} %",
+        )
+        for number, result, _ in with_limit_on_latency()
+        for run in sorted(result["rows"], key=lambda run: int(run["seed"]))
+    ]
+
+
+@states(PAGE)
+def limits_on_latency_are_met_below_the_limit() -> Iterator[Claim]:
+    results = [result for _, result, _ in with_limit_on_latency()]
+    runs = [run for result in results for run in result["rows"]]
+    (limit,) = {1 - result["latency_rate"] for result in results}
+    below = [limit - run["latency"] for run in runs]
+    assert min(below) > 0
+    yield says("at most {} % of the time of the unpruned network", pct(limit, 0))
+    yield says("All six networks meet the limit, by {} to {} points", pct(min(below), 1), pct(max(below), 1))
+    above = [100 * share for each in results for share in each["summary"]["search"]["above_uniform"]]
+    yield says("{:.2f} and {:.2f} points better with the first table and {:.2f} with the second", *above)
+    errors = [tables["error"] for _, _, tables in with_limit_on_latency()]
+    medians = [pct(each["median"], 1) for each in errors]
+    yield says("{} and {} % in the median of {} structures", *medians, errors[0]["structures"])
