@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
@@ -81,8 +82,12 @@ def _result(
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
         with show_progress() if shows_progress else nullcontext():
-            return function(fabric, *arguments)
+            result = function(fabric, *arguments)
     except AACPError as error:
         if not fabric.is_global_zero:
             sys.stderr.write(f"process {fabric.global_rank}: {type(error).__name__}: {error}\n")
         return error
+    if dist.is_initialized():
+        # Threads of Gloo may otherwise release tensors while Python ends, which aborts the process (pytorch#179291).
+        dist.destroy_process_group()
+    return result
