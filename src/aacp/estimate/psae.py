@@ -24,7 +24,7 @@ from aacp.user.values import function
 
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")
-BATCH_SIZE = {"cuda": 8192}  # held-out images that are scored at once, on devices where they are more than elsewhere
+BATCH_SIZE = {"cuda": 8192}  # held-out images that are scored at once; other devices have the default of Batches
 
 
 class PSAE:

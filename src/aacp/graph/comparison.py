@@ -30,7 +30,8 @@ def compare(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> 
         if apart.any():
             values = one[apart]
             error = (values - other[apart]).abs()
-            # Few elements vary little among themselves, and then by no more than all of them: fill values are far off.
+            # A few elements vary little among themselves, so they are judged by how much all elements vary. The largest
+            # of the few limits that, because fill values such as -1e9 would hide a difference.
             spread = max(_variation(values), min(_variation(one[one.isfinite()]), values.abs().max().item()))
             scale = (RELATIVE_FLOOR * values.abs()).clamp(min=max(spread, 1e-300))
             worst = (error / scale).max().item()

@@ -75,7 +75,7 @@ class LatencyCheck:
 
     @property
     def remedy(self) -> str:
-        """What to do if this structure is too slow: in turns that were disturbed, nothing is known about the limit."""
+        """What to do if this structure is too slow. Disturbed turns do not show whether the limit can be met."""
         found = unsteadiness(self.original.lower, self.original.upper)
         return f"Close other programs, since {found}, or loosen the limit" if found else "Loosen the limit"
 

@@ -60,8 +60,9 @@ def fitted(columns: torch.Tensor, start: Weights, missing: Sequence[Missing], fr
 class _Problem:
     """Columns, centred by the rows that ridges are fitted on if a constant is free, and the Gram matrix of all rows.
 
-    Values for each row are in single precision, and so are the products of a step, whose rounding the next step
-    corrects. Nothing corrects the choice of the ridge: it fits to sums in double precision. All is solved in it too.
+    Values for each row are in single precision. So are the products of a step, because the next step corrects their
+    rounding. Nothing corrects the choice of the ridge, so it uses sums in double precision. All systems of equations
+    are solved in double precision.
     """
 
     def __init__(self, columns: torch.Tensor, is_centred: bool) -> None:
