@@ -31,7 +31,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -577,7 +577,7 @@ def servers(control: str) -> str:
 # -- the state, from one machine to another ---------------------------------------------------------------------------
 
 
-def pack(state: Path, out: Path) -> None:
+def pack(state: Path, out: Path, *, with_weights: bool = True) -> None:
     """Write all files but ONNX, reports and weights to one archive, and weights that are still needed to another."""
     files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix not in LEFT_OUT)
     weights = [path for path in files if path.suffix == ".safetensors"]
@@ -585,7 +585,10 @@ def pack(state: Path, out: Path) -> None:
     with tarfile.open(out / "measured.tgz", "w:gz") as archive:
         for path in files:
             if path not in weights:
-                archive.add(path, path.relative_to(state))
+                with suppress(FileNotFoundError):  # a command that runs has renamed it
+                    archive.add(path, path.relative_to(state))
+    if not with_weights:
+        return
     whole = out / "weights.tar"
     with tarfile.open(whole, "w") as archive:  # not compressed: it would take long and save little
         for path in weights:
