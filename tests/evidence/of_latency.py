@@ -11,6 +11,7 @@ from aacp.latency.table import SMALLEST_USEFUL_SHARE
 from aacp.latency.timing import CONFIDENCE
 from aacp.pipeline.delivery import MAX_TIMING_SECONDS
 from aacp.pipeline.latency_stage import REJECTED_RATIO
+from aacp.pipeline.searching import UNUSED_SHARE
 from evidence.claims import Claim, Origin, not_measured, says, states
 from evidence.raw import pct, raw
 
@@ -32,6 +33,7 @@ def tables_are_judged_by_the_thresholds_of_the_code() -> Iterator[Claim]:
 @states(PAGE)
 def limits_are_checked_by_the_thresholds_of_the_code() -> Iterator[Claim]:
     yield says("holds it with a probability of {} % whatever the distribution", pct(CONFIDENCE, 0))
+    yield says("faster than the table says, by more than {} % of the limit", pct(UNUSED_SHARE, 0))
     yield says("turns or {:.0f} seconds. In `7.67", MAX_TIMING_SECONDS)
     yield says("takes more than {:.2f} times as long as it may", REJECTED_RATIO)
 

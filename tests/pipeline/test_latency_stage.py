@@ -16,6 +16,7 @@ from torch import nn
 import aacp
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
+from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.measure import measure_latency
 from aacp.latency.steps import FoundSteps
@@ -146,10 +147,79 @@ def test_a_table_that_is_right_is_left_alone(model, data, tmp_path: Path, truth)
     assert not (tmp_path / "latency.json").exists()
 
 
-def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
+@pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}])
+def test_a_table_that_says_too_much_is_corrected_so_that_the_limit_is_used_up(
+    model, data, tmp_path: Path, truth, budget, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth["factor"] = 0.7
+    with show_progress():
+        choice = found(model, data, budget, tmp_path)
+    said = capsys.readouterr().err
+    assert "faster than the table says, so wider ones may meet it too. These measurements correct" in said
+    (latency,) = choice.limits
+    assert 0.95 * latency.bound < latency.reached <= latency.bound
+    first, *later = (json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines())
+    assert first["ratio"]["median"] < 0.7 * 0.6
+    assert choice.counts in [tuple(checked["counts"]) for checked in later]
+    assert json.loads((tmp_path / "latency.json").read_text())["scale"] == pytest.approx(1.01 * 0.7)
+
+
+def test_a_limit_on_latency_is_not_used_up_if_another_limit_decides(model, data, tmp_path: Path, truth) -> None:
+    truth["factor"] = 0.7
+    found(model, data, {"latency": 0.4, "macs": 0.6}, tmp_path)
+    assert truth["measured"] <= 1 + 3
+    assert not list(tmp_path.glob("corrected-*"))
+
+
+def test_the_best_measured_candidate_is_delivered_if_a_corrected_table_finds_none(
     model, data, tmp_path: Path, truth, monkeypatch
 ) -> None:
-    truth["factor"] = 1.3
+    """All but the first candidates are slow, so that the corrected table flatters the others."""
+    true = LatencyStage._measure
+    calls = iter([0.7, 0.7])  # the smallest structure, and the first candidates
+
+    def measured(self, structures, limit=None):
+        truth["factor"] = next(calls, 1.5)
+        return true(self, structures, limit)
+
+    monkeypatch.setattr(LatencyStage, "_measure", measured)
+    choice = found(model, data, {"latency": 0.4}, tmp_path)
+    assert len(list(tmp_path.glob("corrected-*"))) == 2
+    checks = [json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines()]
+    met = [tuple(checked["counts"]) for checked in checks if checked["ratio"]["upper"] <= 0.6]
+    assert choice.counts in met
+    assert len(met) < len(checks)
+
+
+def test_a_wider_candidate_is_delivered_only_if_it_scores_higher(
+    model, data, tmp_path: Path, truth, monkeypatch
+) -> None:
+    monkeypatch.setattr(PSAE, "_scored", lambda self, network: -sum(p.numel() for p in network.parameters()) / 1e6)
+    truth["factor"] = 0.7
+    choice = found(model, data, {"latency": 0.4}, tmp_path)
+    assert list(tmp_path.glob("corrected-*"))
+    lines = [json.loads(line) for file in tmp_path.rglob("history.jsonl") for line in file.read_text().splitlines()]
+    scores = {tuple(line["counts"]): line["score"] for line in lines}
+    checks = [json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines()]
+    assert choice.score == max(scores[tuple(checked["counts"])] for checked in checks)
+
+
+def test_a_found_structure_is_kept_if_nothing_meets_the_limit_by_a_corrected_table(
+    model, data, tmp_path: Path, truth, monkeypatch
+) -> None:
+    truth["factor"] = 0.7
+    corrected = Table.corrected
+    monkeypatch.setattr(Table, "corrected", lambda *words: replace(corrected(*words), scale=1e3))
+    (latency,) = found(model, data, {"latency": 0.4}, tmp_path).limits
+    assert latency.holds
+    assert latency.reached < 0.9 * latency.bound
+
+
+@pytest.mark.parametrize("factor", [1.3, 0.7])
+def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
+    model, data, tmp_path: Path, truth, monkeypatch, factor: float
+) -> None:
+    truth["factor"] = factor
     once = found(model, data, {"latency": 0.4}, tmp_path / "once")
     stops = iter([False, False, True])
     true = LatencyStage._measure

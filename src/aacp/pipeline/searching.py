@@ -46,11 +46,15 @@ from aacp.user.values import counted
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
 MIN_EVALUATIONS = 20  # the shortest search with a corrected table
+UNUSED_SHARE = 0.03  # of a limit on latency: if a table left more than this unused, it is corrected for another search
+MAX_REFINEMENTS = 2  # searches that try to use what a table left
 MIN_COMPARED = 5  # a search with fewer evaluations says nothing about the direction of a score
 ONLY_WIDER = (
     "The smallest structure is too slow for the limit on latency, so only structures that are at least as wide as the "
     "fastest one, in every group, are searched."
 )
+NONE_MET = "No candidate was measured to meet the limit on latency."
+FASTER = "The best candidate within the limit on latency is faster than the table says, so wider ones may meet it too."
 
 _logger = logging.getLogger("aacp")
 
@@ -210,29 +214,34 @@ class Search:
         """The best candidate whose measured latency meets the limit.
 
         The best candidates are measured from end to end. If none of them meets the limit, or the measurements are too
-        noisy to tell, the table is corrected by the upper ends of the measured intervals, saved, and a shorter search
-        follows that knows all evaluations. A resumed run starts with the first table and corrects it by the same
-        measurements.
+        noisy to tell, or the one that meets it is faster than the table says, the table is corrected by the upper ends
+        of the measured intervals, saved, and a shorter search follows that knows all evaluations. A resumed run starts
+        with the first table and corrects it by the same measurements.
         """
+        shorter = replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4))
         latest = self  # the latest search, whose table all measurements so far have corrected
         histories = [found.history]
         verdicts: list[Verdict] = []
+        best: ChosenStructure | None = None
+        refinements = 0
         for number in range(1, MAX_ROUNDS + 1):
             candidates = self._best(found)
             checks = self.latency.check([candidate.structure for candidate in candidates], limit)
             verdicts += [checked.verdict(limit) for checked in checks]
-            for candidate, checked in zip(candidates, checks, strict=True):
-                self._report(candidate, checked, limit)
-                if checked.verdict(limit) is Verdict.MET:
-                    return latest._measured_choice(candidate, checked), History.merged(histories)
-            if number == MAX_ROUNDS:
+            met = self._first_met(candidates, checks, limit)
+            if met is not None:
+                choice = latest._measured_choice(*met)
+                best = choice if best is None or choice.score > best.score else best
+                if not latest._leaves_room(*met, limit):
+                    break
+            if number == MAX_ROUNDS or refinements == MAX_REFINEMENTS:
                 break
+            refinements += best is not None
             corrected = latest._correct_table(limit, checks)
             corrected.save(self.folder.path / TABLE)
-            shorter = replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4))
             report_progress(
-                "No candidate was measured to meet the limit on latency. These measurements correct the latency "
-                f"table, and a search of {counted(shorter.expected_evaluations, 'evaluation')} follows."
+                f"{NONE_MET if met is None else FASTER} These measurements correct the latency table, and a search of "
+                f"{counted(shorter.expected_evaluations, 'evaluation')} follows."
             )
             known = History.merged([self.known, *histories])
             latest = replace(self, table=corrected, plan=shorter, known=known)
@@ -240,9 +249,33 @@ class Search:
                 latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search()
             except InfeasibleBudget:  # by the corrected table, which is not proof
+                if best is not None:
+                    break
                 raise self._out_of_reach(limit, verdicts, checks[-1]) from None
             histories.append(found.history)
-        raise _given_up(limit, verdicts, checks[-1])
+        if best is None:
+            raise _given_up(limit, verdicts, checks[-1])
+        return best, History.merged(histories)
+
+    def _first_met(
+        self, candidates: Sequence[Candidate], checks: Sequence[LatencyCheck], limit: Limit
+    ) -> tuple[Candidate, LatencyCheck] | None:
+        """The first candidate that was measured to meet the limit, with its measurement; all up to it are reported."""
+        for candidate, checked in zip(candidates, checks, strict=True):
+            self._report(candidate, checked, limit)
+            if checked.verdict(limit) is Verdict.MET:
+                return candidate, checked
+        return None
+
+    def _leaves_room(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> bool:
+        """Whether a candidate is faster than the table says, so that a search with a better table may find a wider one.
+
+        If by the table another limit is used up more than that on latency, the other one decides how wide it may be.
+        """
+        results = choice_of(candidate, self.bound_budget).limits
+        predicted = next(result for result in results if result.cost == LATENCY)
+        is_tightest = all(predicted.slack <= result.slack for result in results)
+        return is_tightest and checked.share_of(limit).upper < predicted.reached / predicted.bound - UNUSED_SHARE
 
     def _out_of_reach(self, limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> AACPError:
         """The error if a corrected table says that nothing meets a limit: a measurement decides whether that is so."""
