@@ -22,12 +22,16 @@ from aacp.latency.measure import measure_latency
 from aacp.latency.steps import FoundSteps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
+from aacp.pipeline.finalists import chosen_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.searching import Search
 from aacp.pipeline.sweep import SweepRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
+from aacp.runs.finalists import Finalists
+from aacp.search.history import History
 from aacp.user.progress import show_progress
 from latency.own_int8 import OwnInt8, OwnRuntime
 
@@ -202,6 +206,31 @@ def test_a_wider_candidate_is_delivered_only_if_it_scores_higher(
     scores = {tuple(line["counts"]): line["score"] for line in lines}
     checks = [json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines()]
     assert choice.score == max(scores[tuple(checked["counts"])] for checked in checks)
+
+
+def test_structures_that_a_corrected_table_allows_become_finalists(
+    model, data, tmp_path: Path, truth, monkeypatch
+) -> None:
+    compared: list[Finalists] = []
+
+    class Comparison:
+        """Keeps the finalists in place of training them."""
+
+        def __init__(self, search: Search, label: str) -> None:
+            self.search = search
+
+        def run(self, choice: ChosenStructure, history: History) -> ChosenStructure:
+            compared.append(chosen_finalists(self.search, choice, history))
+            return choice
+
+    monkeypatch.setattr("aacp.pipeline.pruning.Halving", Comparison)
+    truth["factor"] = 0.7
+    plan = replace(PLAN, finalists=4, rungs=(1,), recipe=aacp.Recipe(epochs=2, batch_size=64, lr=0.01))
+    found(model, data, {"latency": 0.4}, tmp_path, plan)
+    (finalists,) = compared
+    shares = [finalist.choice.limits[0].reached / finalist.choice.limits[0].bound for finalist in finalists.finalists]
+    assert len(shares) == 4
+    assert sum(share > 0.8 for share in shares) > 1  # the first table allows 0.7 of the limit
 
 
 def test_a_found_structure_is_kept_if_nothing_meets_the_limit_by_a_corrected_table(

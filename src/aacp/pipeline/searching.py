@@ -125,11 +125,13 @@ class Search:
 
     def choices(self, candidates: Sequence[Candidate]) -> list[ChosenStructure]:
         """Those of some candidates that meet all limits, as they would be delivered; latencies are measured."""
-        within = [each for each in candidates if bool(self.bound_budget.feasible(each.structure.counts))]
         limit = self.budget.limit_on(LATENCY)
+        is_measured = limit is not None and not (self.table is not None and self.table.elsewhere)
+        predicted = self.budget.without(LATENCY).on(self.graph) if is_measured else self.bound_budget
+        within = [each for each in candidates if bool(predicted.feasible(each.structure.counts))]
         if limit is None:
             return [choice_of(candidate, self.bound_budget) for candidate in within]
-        if self.table is not None and self.table.elsewhere:
+        if not is_measured:
             return [self._predicted_choice(candidate) for candidate in within]
         checks = self.latency.check([candidate.structure for candidate in within], limit)
         return [
