@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import copyreg
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -110,3 +113,19 @@ def test_complex_parameters_keep_their_imaginary_parts(dtype: torch.dtype, of_co
     assert [group.name for group in graph.free] == ["body"]
     smaller = aacp.shrink(model, graph, {"body": [0, 3, 4]})
     torch.testing.assert_close(smaller(x), zero_masked(model, graph, graph.kept_units({"body": [0, 3, 4]}))(x))
+
+
+def test_traces_in_several_threads_do_not_disturb_each_other() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+
+    def free_groups(_: int) -> list[str]:
+        return [group.name for group in aacp.trace(network, torch.zeros(1, 3, 8, 8)).free]
+
+    def shared_state() -> list[object]:
+        return [list(warnings.filters), dict(copyreg.dispatch_table), torch.get_rng_state().tolist()]
+
+    before = shared_state()
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(free_groups, range(8)))
+    assert found == [["0"]] * 8
+    assert shared_state() == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +90,7 @@ def _program(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, batch: i
     names = [_free_names(tensor, batch, dynamic_size) for tensor in tensors]
     sizes = [{dim: _free(name) for dim, name in entry.items()} for entry in names]
     _run_on_other_sizes(flat, arguments, dynamic_size)
-    with warnings.catch_warnings(), quiet_export(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with quiet_export(), torch.no_grad():
         try:
             exported = torch.export.export(flat, tensors, dynamic_shapes=(tuple(sizes),), strict=False)
             program: Any = torch.onnx.export(

@@ -36,7 +36,7 @@ def write_traced(
     arguments = with_batch(arguments, batch)
     try:
         axes = _free_axes(flat, arguments, batch) if dynamic_batch else {}
-        with warnings.catch_warnings(record=True) as raised, quiet_export(), torch.no_grad():
+        with quiet_export(), warnings.catch_warnings(record=True) as raised, torch.no_grad():
             warnings.simplefilter("always")
             torch.onnx.export(
                 flat, tensors_in(arguments), os.fspath(path), dynamo=False, opset_version=opset,

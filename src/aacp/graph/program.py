@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,19 +154,17 @@ class Program:
 def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
     """The program of a model in evaluation mode; the export may change the model, so give a copy."""
     known = dict(named_tensors(model))
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        try:
-            with quiet_export(), lean_export():
-                exported = torch.export.export(model, tuple(arguments), strict=False)
-        except Exception as error:  # whatever the model's code or the exporter raises
-            if is_assigned_in_forward(error):
-                raise AssignedInForward.by(type(model).__name__) from error
-            line = line_that_failed(error)
-            raise UntraceableModel(
-                f"torch.export cannot trace {type(model).__name__}{f' ({line})' if line else ''}: {first_line(error)}. "
-                "Remove control flow that depends on the data, or trace a part of the network without it."
-            ) from error
+    try:
+        with quiet_export(), lean_export(), torch.no_grad():
+            exported = torch.export.export(model, tuple(arguments), strict=False)
+    except Exception as error:  # whatever the model's code or the exporter raises
+        if is_assigned_in_forward(error):
+            raise AssignedInForward.by(type(model).__name__) from error
+        line = line_that_failed(error)
+        raise UntraceableModel(
+            f"torch.export cannot trace {type(model).__name__}{f' ({line})' if line else ''}: {first_line(error)}. "
+            "Remove control flow that depends on the data, or trace a part of the network without it."
+        ) from error
     if any(assigns_data(node) for node in exported.graph.nodes):
         raise AssignedInForward.by(type(model).__name__)
     _inline_wrapped(exported.graph_module)

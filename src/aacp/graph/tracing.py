@@ -24,6 +24,7 @@ from aacp.graph.propagation import Propagation
 from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import arguments_for, trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
+from aacp.pytorch.internals import ONE_THREAD
 from aacp.pytorch.modules import cuda_devices, require_network
 from aacp.user.code import without_exit
 from aacp.user.options import advice_of_many, known_options, require_known
@@ -71,7 +72,7 @@ def trace(
     def trace_part(part: nn.Module, arguments: tuple[Any, ...]) -> ChannelGraph:
         return _trace_verified(part, arguments, (), scope, "module", seed)
 
-    with torch.random.fork_rng(devices=cuda_devices(model)):  # networks may draw random numbers
+    with ONE_THREAD, torch.random.fork_rng(devices=cuda_devices(model)):  # networks may draw random numbers
         if parts is not None:
             chosen = (parts,) if isinstance(parts, str) else names("parts", parts)
             graph = freeze_by_name(trace_named(model, example, chosen, trace_part), patterns)
@@ -127,7 +128,7 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
         seed: the seed of the random cuts.
     """
     _require_traceable(model)
-    with torch.random.fork_rng(devices=cuda_devices(model)):
+    with ONE_THREAD, torch.random.fork_rng(devices=cuda_devices(model)):
         for part, network, arguments in _programs(model, graph, example):
             verifier = prepare(network, arguments, graph.form, seed)
             ours = verifier.assembled.graph
@@ -193,7 +194,7 @@ def _require_traceable(model: nn.Module) -> None:
 def residual_streams(model: nn.Module, graph: ChannelGraph, example: Any) -> set[str]:
     """The names of the groups that scope="inner" leaves unpruned, in a graph of another scope; nothing is verified."""
     found: set[str] = set()
-    with torch.random.fork_rng(devices=cuda_devices(model)):
+    with ONE_THREAD, torch.random.fork_rng(devices=cuda_devices(model)):
         for part, network, arguments in _programs(model, graph, example):
             propagation, assembled, _ = trace_unverified(network, arguments, graph.form)
             prefix = f"{part}." if part else ""

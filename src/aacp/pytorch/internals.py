@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -186,10 +187,24 @@ ONNX_LOGGER = "torch.onnx"
 TracerWarning: type[Warning] = torch.jit.TracerWarning  # type: ignore[attr-defined]  # a trace fixes a value of a tensor
 
 
+# Held while something that all threads share is changed: exporters replace functions of torch, and two at once fail.
+ONE_THREAD = threading.RLock()
+
+
 @contextmanager
 def quiet_export() -> Iterator[None]:
-    """Hide what exporters print besides exceptions: the program up to the call that failed, and optional packages."""
-    with _silent(EXPORT_LOGGER), _silent(ONNX_LOGGER), redirect_stderr(io.StringIO()):
+    """Let one thread at a time export, and hide what exporters print besides exceptions.
+
+    They print warnings, the program up to the call that failed, and the names of optional packages.
+    """
+    with (
+        ONE_THREAD,
+        _silent(EXPORT_LOGGER),
+        _silent(ONNX_LOGGER),
+        redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
         yield
 
 

@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from aacp.errors import InvalidOption, UntraceableModel, failing_as
 from aacp.pytorch.internals import (
+    ONE_THREAD,
     Norm,
     compiled_from,
     forward_hooks,
@@ -175,15 +176,16 @@ SHARED_TYPES = (types.ModuleType, type(threading.Lock()), type(threading.RLock()
 @contextmanager
 def _shared_objects() -> Iterator[None]:
     """Let deepcopy return objects of some types themselves, in place of an error."""
-    before = {kind: copyreg.dispatch_table.get(kind) for kind in SHARED_TYPES}
-    copyreg.dispatch_table.update(dict.fromkeys(SHARED_TYPES, repr))  # deepcopy keeps what a text stands for
-    try:
-        yield
-    finally:
-        for kind, reduction in before.items():
-            copyreg.dispatch_table.pop(kind)
-            if reduction is not None:
-                copyreg.dispatch_table[kind] = reduction
+    with ONE_THREAD:
+        before = {kind: copyreg.dispatch_table.get(kind) for kind in SHARED_TYPES}
+        copyreg.dispatch_table.update(dict.fromkeys(SHARED_TYPES, repr))  # deepcopy keeps what a text stands for
+        try:
+            yield
+        finally:
+            for kind, reduction in before.items():
+                copyreg.dispatch_table.pop(kind)
+                if reduction is not None:
+                    copyreg.dispatch_table[kind] = reduction
 
 
 def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:

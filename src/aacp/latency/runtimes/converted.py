@@ -28,6 +28,7 @@ from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.agreement import largest_difference
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
+from aacp.pytorch.internals import ONE_THREAD
 from aacp.pytorch.modules import positional
 from aacp.user.values import counted
 
@@ -115,7 +116,7 @@ class ConvertedRuntime(FileRuntime):
         tensors = tensors_in(arguments)
         what = f"{type(network).__name__} cannot be converted for {self.title}"
         remedy = "Replace that part of the network, or use another runtime."
-        with failing_as(ExportFailed, what, remedy), warnings.catch_warnings(), torch.no_grad():
+        with failing_as(ExportFailed, what, remedy), ONE_THREAD, warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             self.convert(flat, tensors, path)
         return flat, tensors

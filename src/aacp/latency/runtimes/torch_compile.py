@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +32,7 @@ class TorchCompile(TranslatedTorch):
         remedy = "Check that a C++ compiler is installed, or use the runtime torch."
         failing = failing_as(ExportFailed, f"{type(module).__name__} cannot be compiled", remedy)
         # The number of threads becomes part of the code that is written for a CPU.
-        with failing, warnings.catch_warnings(), quiet_export(), torch_threads(threads):
-            warnings.simplefilter("ignore")
+        with failing, quiet_export(), torch_threads(threads):
             prepared = TorchNetwork(_exported(flat, tensors), tensors, device)
             prepared.network.compile(fullgraph=True, dynamic=False)
             prepared.run()
