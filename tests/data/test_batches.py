@@ -109,6 +109,48 @@ def test_batches_of_several_shapes_stay_as_they_are() -> None:
     assert batches.images == 6
 
 
+BOXES = [torch.full((count, 4), float(place)) for place, count in enumerate([1, 0, 2, 3])]
+FOUR, NAMES = torch.arange(4 * 3.0).reshape(4, 3), ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    ("targets", "of_three"),
+    [
+        (BOXES, BOXES[:3]),
+        (tuple(NAMES), tuple(NAMES[:3])),
+        ([[], [7], [], []], [[], [7], []]),
+        ({"name": NAMES, "scale": 2.0}, {"name": NAMES[:3], "scale": 2.0}),
+        ([FOUR, {"name": NAMES}, [FOUR], FOUR], [FOUR[:3], {"name": NAMES[:3]}, [FOUR[:3]], FOUR[:3]]),
+    ],
+    ids=["one tensor each", "one text each", "one list each", "one list in a dictionary", "as many tensors of all"],
+)
+def test_targets_in_lists_are_cut_with_their_inputs(keep: bool, targets, of_three) -> None:
+    ((inputs, found),) = Batches.of([(FOUR, targets)], images=3, keep=keep)
+    assert torch.equal(inputs, FOUR[:3])
+    assert str(found) == str(of_three)
+
+
+def test_dictionaries_of_single_objects_are_neither_cut_nor_joined() -> None:
+    """Each image has as many objects as there are images in a batch, so that their tensors look like those of all."""
+    for count in (1, 2):
+        objects = [{"boxes": torch.full((count, 4), float(place))} for place in range(4)]
+        loader = [(FOUR[start : start + count], objects[start : start + count]) for start in range(0, 4, count)]
+        batches = Batches.of(loader, images=3, batch_size=4)
+        assert [len(inputs) for inputs, _ in batches] == [len(targets) for _, targets in batches]
+        found = [target["boxes"] for _, targets in batches for target in targets]
+        assert torch.equal(torch.stack(found), torch.stack([target["boxes"] for target in objects[:3]]))
+
+
+def test_a_batch_whose_targets_cannot_be_cut_stays_whole() -> None:
+    """As of YOLO: one row for each object of all images, with the number of its image."""
+    rows = torch.tensor([[0.0, 5], [0, 6], [3, 7]])
+    batches = Batches.of([(FOUR, rows), (FOUR, rows)], images=5)
+    assert [(len(inputs), len(targets)) for inputs, targets in batches] == [(4, 3), (4, 3)]
+    assert len(batches.example()) == 1
+    assert batches.images == 8
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

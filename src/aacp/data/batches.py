@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aacp.data.examples import batch_size_of, bytes_of, inputs_of, moved, shuffled_batches, split_evenly
+from aacp.data.examples import batch_size_of, bytes_of, inputs_of, moved, narrowed, shuffled_batches, split_evenly
 from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, room_for_data
 from aacp.data.streams import Prepare, Stream, limited
 from aacp.errors import InvalidData
@@ -132,7 +132,8 @@ class Batches:
 
     def example(self) -> Any:
         """The inputs of the first example, as a batch of one."""
-        return next(self._rebatched(1, 1, self.device).inputs())
+        inputs = next(self._rebatched(1, 1, self.device).inputs())
+        return narrowed(inputs, 0, 1, batch_size_of((inputs, None)))
 
     def inputs(self) -> Iterator[Any]:
         """The inputs of each batch."""

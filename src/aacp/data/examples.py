@@ -89,13 +89,63 @@ def copied(batch: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, batch)
 
 
-def narrowed(batch: Any, start: int, length: int, count: int) -> Any:
-    """The `length` examples from position `start` of a batch of `count`."""
+def narrowed(inputs: Any, start: int, length: int, count: int) -> Any:
+    """The `length` examples from position `start` of the inputs of `count`."""
 
     def part(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[start : start + length] if tensor.dim() and len(tensor) == count else tensor
+        return tensor[start : start + length] if _rows(tensor) == count else tensor
 
-    return pytree.tree_map_only(torch.Tensor, part, batch)
+    return pytree.tree_map_only(torch.Tensor, part, inputs)
+
+
+def narrowed_batch(batch: Any, start: int, length: int) -> Any:
+    """The `length` examples from position `start` of a batch: of its inputs, and of targets that are one for each."""
+    count = batch_size_of(batch)
+    targets = targets_of(batch)
+
+    def part(leaf: Any) -> Any:
+        if leaf is targets:
+            return pytree.tree_map(of_targets, leaf, is_leaf=lambda value: _is_one_each(value, count))
+        return narrowed(leaf, start, length, count)
+
+    def of_targets(leaf: Any) -> Any:
+        return leaf[start : start + length] if _rows(leaf) == count else leaf
+
+    return pytree.tree_map(part, batch, is_leaf=lambda value: value is targets)
+
+
+def targets_of_others(batch: Any) -> torch.Tensor | None:
+    """A tensor of targets that are not one for each example, so that a part of the batch would have those of others."""
+    count = batch_size_of(batch)
+    tensors = (leaf for leaf in _leaves_of_targets(batch, count) if isinstance(leaf, torch.Tensor))
+    return next((tensor for tensor in tensors if _rows(tensor) not in (None, count)), None)
+
+
+def _leaves_of_targets(batch: Any, count: int) -> list[Any]:
+    """The tensors and others in the targets of a batch of `count` examples, and the lists with one for each."""
+    leaves: list[Any] = pytree.tree_leaves(targets_of(batch), is_leaf=lambda value: _is_one_each(value, count))
+    return leaves if has_targets(batch) else []
+
+
+def _is_one_each(targets: Any, count: int) -> bool:
+    """Whether targets are a list with one entry for each example, not one of tensors that hold all examples each."""
+    if type(targets) not in (list, tuple) or len(targets) != count:
+        return False
+    is_of_dictionaries = all(isinstance(entry, dict) for entry in targets)
+    return count == 1 or is_of_dictionaries or not all(_holds_all(entry, count) for entry in targets)
+
+
+def _holds_all(entry: Any, count: int) -> bool:
+    """Whether an entry of a list of targets, or each value in it, has a row for each example."""
+    parts = tuple(entry.values()) if isinstance(entry, dict) else entry
+    is_nested = isinstance(parts, (list, tuple)) and len(parts) > 0
+    return _rows(entry) == count or (is_nested and all(_holds_all(part, count) for part in parts))
+
+
+def _rows(value: Any) -> int | None:
+    """The length of a tensor, an array or a list; None for anything else, such as a single number."""
+    is_sized = isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
+    return len(value) if is_sized else None
 
 
 def split_evenly(batches: list[Any], batch_size: int) -> list[Any]:
@@ -170,6 +220,8 @@ def _signature(batch: Any) -> tuple[Any, ...] | None:
     """What two batches must have in common to be joined; None if a batch contains anything but tensors of examples."""
     leaves, spec = pytree.tree_flatten(batch)
     count = batch_size_of(batch)
-    if not all(isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == count for leaf in leaves):
+    # A list of one tensor for each example is no leaf there: its tensors may by chance have as many rows as it has.
+    found = [*leaves, *_leaves_of_targets(batch, count)]
+    if not all(isinstance(leaf, torch.Tensor) and _rows(leaf) == count for leaf in found):
         return None
     return (str(spec), *((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves))

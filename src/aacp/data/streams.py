@@ -11,7 +11,16 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aacp.data.endless import bounded, length_of, require_countable, without_worker_traceback
-from aacp.data.examples import batch_size_of, bytes_of, copied, inputs_of, narrowed, rebatched, tensors_in
+from aacp.data.examples import (
+    batch_size_of,
+    bytes_of,
+    copied,
+    inputs_of,
+    narrowed_batch,
+    rebatched,
+    targets_of_others,
+    tensors_in,
+)
 from aacp.data.images import Images
 from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, release_unused, worker_count
 from aacp.data.pixels import PixelSource
@@ -80,7 +89,7 @@ class Stream:
         if isinstance(self.source, PixelSource):
             return self.examples * self.source.bytes_per_image
         if _are_tensors(self.source):
-            return self.examples * bytes_of(narrowed(self.source, 0, 1, self.examples))
+            return self.examples * bytes_of(narrowed_batch(self.source, 0, 1))
         first = next(without_worker_traceback(self.source[place] for place in (0,)))
         return self.examples * bytes_of(first)
 
@@ -192,14 +201,18 @@ class Stream:
 
 
 def limited(batches: Iterable[Any], examples: int | None) -> Iterator[Any]:
-    """The first `examples` of batches, all of them if None; no batch is read in vain."""
+    """The first `examples` of batches, all of them if None; no batch is read in vain.
+
+    Where the targets cannot be cut with the inputs, the last batch stays whole.
+    """
     left = examples
     for batch in batches:
         if left is None:
             yield batch
             continue
         count = batch_size_of(batch)
-        yield narrowed(batch, 0, left, count) if count > left else batch
+        is_cut = count > left and targets_of_others(batch) is None
+        yield narrowed_batch(batch, 0, left) if is_cut else batch
         left -= min(count, left)
         if not left:
             return

@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.endless import bounded, without_worker_traceback
-from aacp.data.examples import batch_size_of, inputs_of, moved, narrowed, targets_of, tensors_in
+from aacp.data.examples import (
+    batch_size_of,
+    inputs_of,
+    moved,
+    narrowed_batch,
+    targets_of,
+    targets_of_others,
+    tensors_in,
+)
 from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
@@ -142,9 +150,9 @@ class LoaderBatches:
         if self.ranks == 1:
             return batch
         count = batch_size_of(batch)
-        _require_divisible(targets_of(batch), count)
+        _require_divisible(batch, count)
         part = count // self.ranks
-        return narrowed(batch, self.rank * part, part, count)
+        return narrowed_batch(batch, self.rank * part, part)
 
 
 def check_targets(targets: Any, classes: int) -> None:
@@ -169,14 +177,14 @@ def check_targets(targets: Any, classes: int) -> None:
         )
 
 
-def _require_divisible(targets: Any, count: int) -> None:
+def _require_divisible(batch: Any, count: int) -> None:
     """Reject targets of which a process would get those of other examples than its own."""
-    for tensor in tensors_in(targets):
-        if tensor.dim() and len(tensor) != count:
-            raise InvalidData(
-                f"A batch of {count} examples has targets of shape {tuple(tensor.shape)}, which are not one for each "
-                "example, so that processes cannot share it. Train in one process, or give such targets."
-            )
+    other = targets_of_others(batch)
+    if other is not None:
+        raise InvalidData(
+            f"A batch of {count} examples has targets of shape {tuple(other.shape)}, which are not one for each "
+            "example, so that processes cannot share it. Train in one process, or give such targets."
+        )
 
 
 def require_no_ignored(targets: Any) -> None:
