@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +53,28 @@ def test_no_seed_trains_on_what_other_commands_hold_out(monkeypatch: pytest.Monk
         assert torch.equal(data.holdout.pixels, pruned.holdout.pixels)
         assert torch.equal(data.train.pixels, pruned.train.pixels)
     assert len(parts) == 2
+
+
+def test_test_data_are_scored_in_the_fast_layout_of_a_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    layouts: list[bool] = []
+
+    def score(_: object, model: torch.nn.Module, *__: object) -> float:
+        weights = [
+            parameter
+            for parameter in model.parameters()
+            if parameter.dim() == 4 and parameter[0, :2, :2, 0].numel() == 4
+        ]
+        layouts.extend(weight.is_contiguous() for weight in weights)
+        return 0.5
+
+    fitted = SimpleNamespace(last=SimpleNamespace(epoch=0, accuracy=0.0, holdout=None))
+    monkeypatch.setattr("aacp.train.job.fit", lambda *_, **__: fitted)
+    monkeypatch.setattr("aacp.train.job.scored", score)
+    found = TrainingJob("digits_resnet", "digits", DIGITS, str(tmp_path), device="cpu").run()
+    assert found["test accuracy"] == 0.5
+    assert set(layouts) == {False}
 
 
 def test_options_about_the_data_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

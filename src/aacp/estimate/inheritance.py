@@ -17,9 +17,10 @@ from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.examples import tensors_in
+from aacp.data.scores import computing_layout
 from aacp.errors import InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
-from aacp.estimate.recalibration import BATCH_SIZE, computing_layout, running_norms, set_statistics
+from aacp.estimate.recalibration import BATCH_SIZE, running_norms, set_statistics
 from aacp.graph.surgery import cut_units
 from aacp.pytorch.layout import PLAIN, laid_out, lay_out
 from aacp.pytorch.modules import copy_module, device_of_model, named_tensors, private_copy, require_network

@@ -22,10 +22,11 @@ from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, bytes_of, call
 from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
+from aacp.data.scores import computing_layout
 from aacp.errors import InvalidData, failing_as
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.pytorch.internals import BatchNorm, LiveMemory, pytree
-from aacp.pytorch.layout import PLAIN, laid_out, usable_layout
+from aacp.pytorch.layout import laid_out
 from aacp.pytorch.modules import evaluating, require_network, submodules
 from aacp.user.values import counted
 
@@ -78,16 +79,6 @@ def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Re
     with laid_out(model, computing_layout(model, batches)):
         reached = set_statistics(model, norms, batches)
     return Recalibration(reached, batches.images, out_of_reach)
-
-
-def computing_layout(model: nn.Module, batches: Batches) -> torch.memory_format:
-    """The memory layout in which a network without gradients computes fastest, as far as its code runs with it.
-
-    On a GPU that is not the way to speed, but masked execution.
-    """
-    if batches.device.type != "cpu":
-        return PLAIN
-    return usable_layout(model, lambda network: run_on_copy(network, batches.example()))
 
 
 def running_norms(model: nn.Module) -> Norms:

@@ -15,15 +15,13 @@ from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.examples import has_targets
 from aacp.data.likeness import Likeness
-from aacp.data.scores import Score, WatchedBatches, accuracy, scored
+from aacp.data.scores import Score, WatchedBatches, accuracy, ready_to_score, scored
 from aacp.data.splits import Data, Holdout, Source, require_examples, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
-from aacp.estimate.recalibration import computing_layout
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
-from aacp.pytorch.layout import giving_contiguous, laid_out
-from aacp.pytorch.modules import evaluating, in_order, require_network, unwrapped
+from aacp.pytorch.modules import in_order, require_network, unwrapped
 from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -195,8 +193,7 @@ class PruningTask:
         home = next((parameter.device for parameter in network.parameters()), self.device)
         batches = WatchedBatches(self.read(part, images, keep=False), self.name_of(part))
         try:
-            layout = computing_layout(network.to(self.device), self.read(self.data.holdout, images=1, keep=False))
-            with evaluating(network), laid_out(network, layout), giving_contiguous(network):
+            with ready_to_score(network.to(self.device), self.read(self.data.holdout, images=1, keep=False)):
                 return scored(self.score, network, batches, self.name_of(part))
         finally:
             network.to(home)

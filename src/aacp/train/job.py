@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from aacp.data.batches import Batches
-from aacp.data.scores import WatchedBatches, accuracy, scored
+from aacp.data.scores import WatchedBatches, accuracy, ready_to_score, scored
 from aacp.data.splits import Holdout
 from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
@@ -109,7 +109,6 @@ def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
 
 
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
-    model.to(fabric.device).eval()
     batches = WatchedBatches(Batches.of(test, device=fabric.device, keep=False))  # scored once, so not kept
-    with fabric.autocast():
+    with ready_to_score(model.to(fabric.device), batches), fabric.autocast():
         return scored(accuracy, model, batches, "test data")
