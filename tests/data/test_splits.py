@@ -3,7 +3,15 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from aacp import Data, Images, InvalidData, InvalidOption
 from aacp.data.splits import sampled, split
@@ -184,6 +192,13 @@ def test_images_come_together_again_with_their_settings() -> None:
     assert sorted(both.pixels.flatten().tolist()) == list(range(20))
     assert torch.equal(both.labels, both.pixels.flatten().long() % 2)
     assert both.padding == 4
+
+
+def test_examples_that_the_sampler_of_a_hold_out_leaves_out_are_not_trained_on() -> None:
+    images = TensorDataset(torch.arange(20.0)[:, None], torch.zeros(20, dtype=torch.int64))
+    held, test = (DataLoader(images, 4, sampler=SubsetRandomSampler(range(*part))) for part in ((0, 10), (10, 20)))
+    with pytest.raises(InvalidData, match="a DataLoader with a SubsetRandomSampler, cannot be trained on together"):
+        Data(DataLoader(images, 4), held, test).all_training()
 
 
 def test_a_stream_cannot_be_joined_to_training_data() -> None:

@@ -239,7 +239,8 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
     ):  # aacp's own data sets: all examples are augmented alike
         both: Source = train.joined(holdout)
         return both
-    if isinstance(train, DataLoader) and _is_plain(train):
+    are_whole = all(_is_plain(part) for part in (train, holdout) if isinstance(part, DataLoader))
+    if isinstance(train, DataLoader) and are_whole:  # a sampler may leave examples out, such as those for testing
         held = holdout.dataset if isinstance(holdout, DataLoader) else holdout
         return _loader_like(train, _joined(name, train.dataset, held))
     if isinstance(train, torch.Tensor) and isinstance(holdout, torch.Tensor):
@@ -248,8 +249,8 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
     if all(isinstance(part, Dataset) and not isinstance(part, IterableDataset) for part in sets):
         return ConcatDataset(sets)
     raise InvalidData(
-        f"The hold-out of {name}, a {type(holdout).__name__}, cannot be trained on together with a "
-        f"{type(train).__name__}. Give data sets or plain loaders, or train without the hold-out."
+        f"The hold-out of {name}, {_form(holdout)}, cannot be trained on together with {_form(train)}. Give "
+        "data sets or plain loaders, or train without the hold-out."
     )
 
 
