@@ -79,6 +79,17 @@ def test_the_original_runs_once_for_the_same_batches(inputs: Tensor, monkeypatch
     assert len(calls) == 2
 
 
+def test_an_original_that_writes_into_its_inputs_leaves_the_data_alone(inputs: Tensor) -> None:
+    class Writing(Scaled):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.factor * x.mul_(2)
+
+    before = inputs.clone()
+    with torch.no_grad():
+        assert Likeness(Writing(0.5))(Scaled(1.0), Batches.of(inputs)) == 1
+    assert torch.equal(inputs, before)
+
+
 def test_constant_outputs_are_rejected() -> None:
     with pytest.raises(InvalidData, match="constant on these inputs"):
         Likeness(Scaled(1.0))(Scaled(0.5), Batches.of(torch.full((5, 3), 0.1)))

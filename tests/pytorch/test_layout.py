@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from aacp.pytorch.layout import CHANNELS_LAST, PLAIN, contiguous, giving_contiguous, laid_out, lay_out, usable_layout
+from aacp.pytorch.layout import CHANNELS_LAST, PLAIN, contiguous, guarded, laid_out, lay_out, usable_layout
 
 
 class Joining(nn.Module):
@@ -67,9 +67,22 @@ def test_weights_are_the_same_tensors_after_a_context() -> None:
 
 def test_outputs_are_contiguous_within_the_context_alone() -> None:
     model = lay_out(nn.Conv2d(3, 4, 3), CHANNELS_LAST)
-    with giving_contiguous(model):
+    with guarded(model):
         assert model(IMAGES).is_contiguous()
     assert not model(IMAGES).is_contiguous()
+
+
+def test_inputs_are_not_written_to_within_the_context() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Tensor, *, more: dict[str, Tensor]) -> Tensor:
+            return x.mul_(2) + more["y"].mul_(3)
+
+    model, x, more = Writing(), torch.ones(2), {"y": torch.ones(2)}
+    with guarded(model):
+        assert model(x, more=more).tolist() == [5, 5]
+    assert (x.tolist(), more["y"].tolist()) == ([1, 1], [1, 1])
+    model(x, more=more)
+    assert x.tolist() == [2, 2]
 
 
 def test_nested_values_become_contiguous() -> None:

@@ -317,3 +317,14 @@ def test_stopped_after_an_epoch_and_continued_a_run_ends_with_the_same_bytes(tmp
         fit(network(), small_images(), recipe, folder=tmp_path / "stopped", device="cpu", until=2)
     with pytest.raises(InvalidOption, match="until is 0"):
         fit(network(), small_images(), recipe, device="cpu", until=0)
+
+
+def test_a_network_that_writes_into_its_inputs_does_not_change_the_hold_out() -> None:
+    class Writing(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.sub_(1))
+
+    inputs, labels = torch.randn(16, 4, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 3
+    held = inputs.clone()
+    fit(Writing(4, 3), (inputs.clone(), labels), Recipe(epochs=2, batch_size=8, lr=0.01), holdout=(held, labels))
+    assert torch.equal(held, inputs)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aacp.data.batches import Batches
 from aacp.data.examples import bytes_of, call, tensors_in
 from aacp.errors import InvalidData
+from aacp.pytorch.layout import guard
 from aacp.pytorch.modules import private_copy
 
 LIKENESS = "likeness"  # the name of this score in run.json, summaries and reports
@@ -63,6 +64,7 @@ class Likeness:
     def _copy_on(self, device: torch.device) -> nn.Module:
         if device not in self._copies:
             self._copies[device] = private_copy(self._original, device)
+            guard(self._copies[device])
         return self._copies[device]
 
     @staticmethod

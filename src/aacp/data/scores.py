@@ -13,7 +13,7 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, copied, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore, is_device_failure
-from aacp.pytorch.layout import PLAIN, giving_contiguous, laid_out, usable_layout
+from aacp.pytorch.layout import PLAIN, guarded, laid_out, usable_layout
 from aacp.pytorch.modules import copy_module, evaluating
 from aacp.user.code import described_failure
 from aacp.user.progress import Silence, report_progress
@@ -114,13 +114,13 @@ def computing_layout(model: nn.Module, batches: Batches) -> torch.memory_format:
 
 @contextmanager
 def ready_to_score(model: nn.Module, example: Batches) -> Iterator[None]:
-    """A network in evaluation mode and in the layout in which it computes fastest; its outputs are in the plain one.
+    """A network in evaluation mode and in the layout in which it computes fastest, guarded: see `guard`.
 
     Args:
         model: the network, on the device of the data.
         example: data of which the first example is tried.
     """
-    with evaluating(model), laid_out(model, computing_layout(model, example)), giving_contiguous(model):
+    with evaluating(model), laid_out(model, computing_layout(model, example)), guarded(model):
         yield
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-import torch
 from torch import nn
 
 from aacp.estimate.inheritance import Inheritance
-from aacp.pytorch.internals import pytree
-from aacp.pytorch.layout import give_contiguous
+from aacp.pytorch.layout import guard
 
 
 class Execution(Protocol):
@@ -28,11 +26,5 @@ class Sliced:
 
     def network(self, structure: Iterable[int]) -> nn.Module:
         network = self._inheritance.scored_network(structure).requires_grad_(False)  # a score may forget torch.no_grad
-        network.register_forward_pre_hook(_copy_inputs, with_kwargs=True)
-        give_contiguous(network)
+        guard(network)
         return network
-
-
-def _copy_inputs(_: nn.Module, arguments: Any, named: Any) -> Any:
-    """Copies of the inputs: a network may write into them, but the held-out images are scored again and again."""
-    return pytree.tree_map_only(torch.Tensor, torch.clone, (arguments, named))

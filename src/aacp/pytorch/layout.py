@@ -80,19 +80,28 @@ def contiguous(values: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, values)
 
 
-def give_contiguous(model: nn.Module) -> RemovableHandle:
-    """Let a network give outputs in the plain layout, as the functions of users may expect."""
-    return model.register_forward_hook(_contiguous_outputs)
+def guard(model: nn.Module) -> tuple[RemovableHandle, ...]:
+    """Let a network write into copies of its inputs, and give outputs in the plain layout.
+
+    Data are scored again and again, and the functions of users may expect outputs in that layout.
+    """
+    before = model.register_forward_pre_hook(_copy_inputs, with_kwargs=True)
+    return before, model.register_forward_hook(_contiguous_outputs)
 
 
 @contextmanager
-def giving_contiguous(model: nn.Module) -> Iterator[None]:
-    """Let a network give outputs in the plain layout while the context lasts."""
-    hook = give_contiguous(model)
+def guarded(model: nn.Module) -> Iterator[None]:
+    """Guard what a network reads and gives while the context lasts, as `guard` does."""
+    hooks = guard(model)
     try:
         yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
+
+
+def _copy_inputs(_: nn.Module, arguments: Any, named: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, (arguments, named))
 
 
 def _contiguous_outputs(_: nn.Module, __: Any, outputs: Any) -> Any:

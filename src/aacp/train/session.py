@@ -17,7 +17,7 @@ from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
 from aacp.pytorch.internals import BatchNorm
-from aacp.pytorch.layout import OF_VIEW, PLAIN, contiguous, faster_layout, giving_contiguous, lay_out, may_hide_tensors
+from aacp.pytorch.layout import OF_VIEW, PLAIN, contiguous, faster_layout, guarded, lay_out, may_hide_tensors
 from aacp.pytorch.modules import copy_module, cuda_devices, evaluating, submodules
 from aacp.runs.scores import Epoch
 from aacp.train.averaging import Average
@@ -239,7 +239,7 @@ class Session:
     def evaluate(self, batches: Batches, score: Score) -> float:
         """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
-        with averaged, evaluating(self.model), giving_contiguous(self.model), self.fabric.autocast():
+        with averaged, evaluating(self.model), guarded(self.model), self.fabric.autocast():
             return scored(score, self.model, batches, "held-out data")
 
 
