@@ -194,6 +194,15 @@ def test_images_come_together_again_with_their_settings() -> None:
     assert both.padding == 4
 
 
+def test_a_part_of_labelled_data_has_their_labels() -> None:
+    """One example in ten is of class 1, also in what is held out after the test data, and in a sample of the rest."""
+    labels = (torch.arange(200) % 10 == 0).long()
+    for seed in range(4):
+        data = Data.of((torch.zeros(200, 3), labels), seed=seed, holdout=40)
+        for part in (data.test, data.holdout, sampled(data.train, 40, seed)):
+            assert sorted(int(label) for _, label in part) == [0] * 36 + [1] * 4
+
+
 def test_examples_that_the_sampler_of_a_hold_out_leaves_out_are_not_trained_on() -> None:
     images = TensorDataset(torch.arange(20.0)[:, None], torch.zeros(20, dtype=torch.int64))
     held, test = (DataLoader(images, 4, sampler=SubsetRandomSampler(range(*part))) for part in ((0, 10), (10, 20)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -314,6 +315,10 @@ def _labels(train: Any) -> torch.Tensor:
     if found is None and isinstance(train, TensorDataset) and len(train.tensors) == 2:
         found = train.tensors[1]
     labels = _whole_numbers(found, count)
+    if labels is None and isinstance(train, Subset) and length_of(train.dataset) is not None:  # such as after a split
+        positions = _whole_numbers(list(train.indices), count)
+        with suppress(IndexError):  # a wrong position is an error of the data set, which reading reports
+            labels = None if positions is None else _labels(train.dataset)[positions]
     return torch.zeros(count) if labels is None else labels
 
 
