@@ -126,3 +126,12 @@ def test_a_trace_that_holds_for_one_batch_size_only_is_not_delivered(tmp_path: P
 def test_without_a_comparison_the_newer_exporter_is_used(tmp_path: Path, newer: list[str]) -> None:
     aacp.export_onnx(network(), tmp_path / "a.onnx", EXAMPLE, check=False)
     assert newer == ["Sequential"]
+
+
+def test_the_program_that_could_not_be_exported_is_not_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    normed = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3))).eval()
+    with pytest.raises(aacp.ExportFailed, match="vdot"):
+        traced(normed, tmp_path / "a.onnx")
+    assert capfd.readouterr() == ("", "")

@@ -184,6 +184,7 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
 
 EXPORT_LOGGER = "torch.fx.experimental.symbolic_shapes"  # reports where an export failed, beside the exception
 ONNX_LOGGER = "torch.onnx"
+NATIVE_LOG_SWITCH = "_jit_set_onnx_log_enabled"
 TracerWarning: type[Warning] = torch.jit.TracerWarning  # type: ignore[attr-defined]  # a trace fixes a value of a tensor
 
 
@@ -199,6 +200,7 @@ def quiet_export() -> Iterator[None]:
     """
     with (
         ONE_THREAD,
+        _without_native_log(),
         _silent(EXPORT_LOGGER),
         _silent(ONNX_LOGGER),
         redirect_stderr(io.StringIO()),
@@ -206,6 +208,23 @@ def quiet_export() -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def _without_native_log() -> Iterator[None]:
+    """Leave the log of torch's older ONNX exporter as it is.
+
+    The exporter turns it on and never off. It prints the whole program to the standard output from C++, where Python
+    cannot redirect it, and so into what `--json` prints.
+    """
+    enable = getattr(torch._C, NATIVE_LOG_SWITCH, None)  # later versions of torch may not have the older exporter
+    if enable is not None:
+        setattr(torch._C, NATIVE_LOG_SWITCH, lambda _enabled: None)
+    try:
+        yield
+    finally:
+        if enable is not None:
+            setattr(torch._C, NATIVE_LOG_SWITCH, enable)
 
 
 @contextmanager
