@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +60,33 @@ def test_a_network_that_needs_contiguous_tensors_learns_like_one_that_does_not(r
     assert other.was_contiguous == {False}
     assert differences(needing, other) < 1e-5
     assert differences(needing, Convolutional(True)) > 1e-2  # of the weights before
+
+
+class Flattening(torch.optim.SGD):
+    """Keeps numbers for each weight in the layout of torch.zeros, and reads them in this order."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state.setdefault("sums", torch.zeros(parameter.shape)).add_(parameter.grad)
+                parameter.grad.add_(state["sums"].view(-1).sum())
+        return super().step(closure)
+
+
+def flattening(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    return Flattening(parameters, lr=lr / 10, momentum=0.9)
+
+
+@pytest.mark.parametrize("is_view", [True, False], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw", flattening])
+def test_a_resumed_training_has_the_state_of_its_optimiser_in_the_layout_that_it_had(
+    is_view: bool, optimiser: Any, tmp_path: Path
+) -> None:
+    recipe = {"optimiser": optimiser, "average": 0.5}
+    trained(is_view, recipe=recipe, folder=tmp_path, until=1)
+    resumed = trained(is_view, recipe=recipe, folder=tmp_path)
+    assert differences(resumed, trained(is_view, recipe=recipe)) == 0
 
 
 class InTrainingAlone(Convolutional):

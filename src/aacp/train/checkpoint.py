@@ -23,6 +23,7 @@ from aacp.train.trained_as import State, TrainedAs
 MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other entries are in parts "optimiser.KEY"
 MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
 OPTIMISER = "optimiser"
+PLAIN = "plain"  # in the header: the entries of the optimiser that are not laid out in memory like their parameters
 NUMBERS = (bool, int, float, str, type(None))  # what the header of the file can hold
 CIRCUMSTANCES = ("lr", "fused", "foreach", "capturable")  # of a parameter group: the step and the device decide these
 
@@ -93,7 +94,7 @@ class Checkpoint:
         parts = {name.partition("/")[0] for name in tensors}
         for part in sorted(parts - {"model", "average"}):
             key = MOMENTUM_KEY if part == MOMENTUM else part.removeprefix(f"{OPTIMISER}.")
-            self._load_optimiser(key, self._part(f"{part}/", tensors))
+            self._load_optimiser(key, self._part(f"{part}/", tensors), numbers.get(PLAIN, ()))
         self._load_numbers(numbers)
         if self.average is not None:
             self.average.load(self._part("average/", tensors))
@@ -129,7 +130,18 @@ class Checkpoint:
             {key: value for key, value in group.items() if isinstance(value, NUMBERS) and key not in CIRCUMSTANCES}
             for group in self.optimiser.param_groups
         ]
-        return {"parameters": numbers, "groups": groups}
+        return {"parameters": numbers, "groups": groups, PLAIN: self._plain_entries()}
+
+    def _plain_entries(self) -> list[list[str]]:
+        """The entries that are contiguous although their parameters, which have the same shape, are not."""
+        parameters = dict(self.trained_as.network.named_parameters())
+        return [
+            [name, key]
+            for name, key, value in self._entries()
+            if isinstance(value, Tensor)
+            and value.shape == parameters[name].shape
+            and value.stride() != parameters[name].stride()
+        ]
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """The name of each parameter with each entry that the optimiser has for it, and the value of the entry."""
@@ -137,15 +149,15 @@ class Checkpoint:
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 yield name, key, value
 
-    def _load_optimiser(self, key: str, values: State) -> None:
-        """Restore one entry of the optimiser for each parameter that has it."""
+    def _load_optimiser(self, key: str, values: State, plain: Sequence[list[str]]) -> None:
+        """Restore one entry of the optimiser for each parameter that has it, as it was in memory."""
         on_device = any(group.get("fused") or group.get("capturable") for group in self.optimiser.param_groups)
         for name, parameter in self.trained_as.network.named_parameters():
             value = values.get(name)
             if value is None:
                 continue
-            if value.shape == parameter.shape and value.dtype == parameter.dtype:
-                value = torch.empty_like(parameter).copy_(value)
+            if value.shape == parameter.shape and [name, key] not in plain:
+                value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
             elif value.dim() or on_device:  # torch keeps the numbers of steps on the CPU otherwise
                 value = value.to(parameter.device)
             self.optimiser.state[parameter][key] = value

@@ -51,6 +51,18 @@ def parameter_groups(model: nn.Module, recipe: Recipe) -> Groups:
     return [group for group in groups if group["params"]]
 
 
+def lay_out_state(optimiser: torch.optim.Optimizer) -> None:
+    """Lay out what an optimiser keeps for each weight like that weight, whose layout has changed.
+
+    The fused optimisers of torch read memory in the order of the weights, and do not compare layouts.
+    """
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            for value in optimiser.state.get(parameter, {}).values():
+                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                    value.data = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
 def _users_optimiser(recipe: Recipe, groups: Groups) -> torch.optim.Optimizer:
     make: Any = recipe.optimiser
     with users_function("optimiser function", "(parameter groups, lr)"):

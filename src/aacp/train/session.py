@@ -25,7 +25,7 @@ from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches, check_targets
 from aacp.train.mixing import mixed
-from aacp.train.optimisers import optimiser_for
+from aacp.train.optimisers import lay_out_state, optimiser_for
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
@@ -199,6 +199,7 @@ class Session:
         self.layout = PLAIN
         for network in (self.model, *([] if self.teacher is None else self.teacher.networks)):
             lay_out(network, PLAIN)
+        lay_out_state(self.optimiser)  # of a training that is resumed
         if self.average is not None:
             self.average.follow(self.model)  # its tensors are new ones
         self.update = self._fastest_update()
