@@ -211,6 +211,17 @@ def test_a_network_that_cannot_be_exported_is_an_error_that_prints_nothing_else(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_numbers_that_onnx_runtime_cannot_convolve_are_an_error_whose_advice_works(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    network, example = Plain().to(dtype), torch.randn(1, 3, 8, 8, dtype=dtype)
+    with pytest.raises(aacp.ExportFailed, match=r"cannot open a.onnx: .*float64 or bfloat16, .*network.float\(\)"):
+        aacp.export_onnx(network, tmp_path / "a.onnx", example)
+    aacp.export_onnx(network.float(), tmp_path / "a.onnx", example.float())
+
+
 def test_weights_beyond_two_gigabytes_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aacp.artefact.onnx_program.SINGLE_FILE_BYTES", 100)
     wide = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 4, 1))

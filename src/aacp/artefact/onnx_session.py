@@ -12,6 +12,10 @@ from aacp.user.values import counted
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"
+REMEDY = (
+    "If its numbers are of float64 or bfloat16, for which ONNX Runtime lacks operators, export network.float() and an "
+    "example in float32; otherwise export it again, or with another opset."
+)
 LOG_ERRORS_ONLY = 3  # ONNX Runtime's numbers of severity: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal
 
 
@@ -34,7 +38,7 @@ def open_session(path: str | os.PathLike[str], threads: int = 1, profile: str | 
     # Threads that spin while they wait for the next call would slow down whatever is timed in between.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     what = f"ONNX Runtime cannot open {Path(path).name}"
-    with failing_as(ExportFailed, what, "Export it again, or with another opset."):
+    with failing_as(ExportFailed, what, REMEDY):
         return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
 
 
