@@ -232,6 +232,19 @@ def test_a_network_pruned_twice_is_saved_against_the_first_file(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_a_network_pruned_twice_without_its_first_file_is_loaded_into_the_first(tmp_path: Path) -> None:
+    first, graph, kept = pruned(chain(), X)
+    aacp.save(first, graph, tmp_path / "first", kept=kept)
+    network, second_graph, second_kept = pruned(first, X)
+    aacp.save(network, second_graph, tmp_path / "second", kept=second_kept)
+    with pytest.raises(aacp.BrokenArtefact, match="itself the result of a pruning, load it from its own file first"):
+        aacp.load(tmp_path / "second", into=chain())
+    assert_same(network, aacp.load(tmp_path / "second", into=aacp.load(tmp_path / "first", into=chain())), (X,))
+    with pytest.raises(aacp.BrokenArtefact, match="as it was built then, and give it unpruned"):
+        aacp.load(tmp_path / "first", into=first)
+
+
+@pytest.mark.slow
 def test_an_exported_graph_is_made_anew_from_the_shapes_of_its_example(tmp_path: Path) -> None:
     micro = BY_NAME["flatten_by_literal_view"]
     model, example = micro.build(), micro.example()

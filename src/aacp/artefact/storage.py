@@ -197,7 +197,7 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
         if number != wanted:
             raise BrokenArtefact(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in the {graph.model} that was given, but "
-                f"{wanted} in the one that {path} was pruned from. Build the original as it was built then."
+                f"{wanted} in the one that {path} was pruned from. {_other_original(number > wanted)}"
             )
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
@@ -206,9 +206,25 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
         if found.get(name) != known.get(name) and name not in passing:
             raise BrokenArtefact(
                 f"{name} has shape {_words(found.get(name))} in the {graph.model} that was given, but "
-                f"{_words(known.get(name))} in the one that {path} was pruned from. Build the original as it was built "
-                "then."
+                f"{_words(known.get(name))} in the one that {path} was pruned from. "
+                f"{_other_original(_is_wider(found.get(name), known.get(name)))}"
             )
+
+
+def _is_wider(found: tuple[int, ...] | None, known: tuple[int, ...] | None) -> bool:
+    """Whether a tensor of the first shape can be cut to the second."""
+    both = found is not None and known is not None and len(found) == len(known)
+    return both and all(size >= other for size, other in zip(found or (), known or (), strict=True))
+
+
+def _other_original(is_wider: bool) -> str:
+    """What to do about an original that differs from that of the file, and may be wider because that was pruned too."""
+    if not is_wider:
+        return "Build the original as it was built then, and give it unpruned."
+    return (
+        "If that one was itself the result of a pruning, load it from its own file first and give it as into; "
+        "otherwise build the original as it was built then."
+    )
 
 
 def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
