@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -15,7 +16,7 @@ import aacp
 from aacp.latency.deployment import Deployment
 from aacp.latency.timing import Timing
 from aacp.pipeline import delivery
-from aacp.pipeline.delivery import export_both, is_complete
+from aacp.pipeline.delivery import export_both, file_bytes, is_complete
 from aacp.runs.folder import RunFolder
 from pipeline.tiny_run import UNTRAINED
 
@@ -29,6 +30,13 @@ def test_a_file_that_was_cut_short_is_not_complete(model, graph, tmp_path: Path,
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
     assert not is_complete(path)
+
+
+def test_the_size_as_a_file_counts_weights_in_the_same_memory_by_their_names() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1))
+    network[2].weight = nn.Parameter(network[1].weight.data)
+    graph = aacp.trace(network, torch.randn(1, 3, 4, 4))
+    assert file_bytes(network, graph) == len(save({key: value.clone() for key, value in network.state_dict().items()}))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from aacp.artefact.header import Artefact
@@ -63,7 +64,8 @@ def set_aside_other_network(folder: RunFolder, choice: ChosenStructure) -> None:
 def file_bytes(network: nn.Module, graph: ChannelGraph) -> int:
     """The size of a network's weights as safetensors."""
     known = {tensor.name for tensor in graph.tensors}  # not the attributes that hold a result of the last run
-    tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network) if name in known}
+    own = {name: value for name, value in named_tensors(network) if name in known}
+    tensors = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in own.items()}
     return len(tensor_bytes(tensors))
 
 
