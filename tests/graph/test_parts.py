@@ -223,6 +223,41 @@ def test_a_weight_that_is_used_outside_of_its_part_is_frozen(detector: Detector)
     assert reasons["backbone.body.0"] is None
 
 
+class Twins(nn.Module):
+    """Two towers, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(block(3, 3), block(3, 12), nn.Conv2d(12, 3, 1))
+        self.second = nn.Sequential(block(3, 3), block(3, 12), nn.Conv2d(12, 3, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize("parts", [["second"], ["first", "second"]])
+def test_weights_of_several_names_are_cut_and_counted_once(parts: list[str]) -> None:
+    model = Twins().eval()
+    model.second[0][0].weight = model.first[0][0].weight
+    model.second[0][1] = model.first[0][1]
+    graph = aacp.trace(model, torch.stack(IMAGES), parts=parts)
+    assert [group.name for group in graph.free] == [f"{part}.1.0" for part in parts]
+    assert aacp.params(graph)(graph.full) == sum(parameter.numel() for parameter in model.parameters())
+    smaller = aacp.shrink(model, graph, [5] * len(parts))
+    assert smaller.second[0][0].weight is smaller.first[0][0].weight
+    assert smaller.second[1][0].out_channels == 5
+
+
+def test_a_part_of_several_names_is_cut_by_the_first_of_them() -> None:
+    model = Twins().eval()
+    model.second = model.first
+    graph = aacp.trace(model, torch.stack(IMAGES), parts=["first"])
+    assert [group.name for group in graph.free] == ["first.0.0", "first.1.0"]
+    assert aacp.shrink(model, graph, [2, 5])(torch.stack(IMAGES)).shape == (1, 3, 16, 16)
+    with pytest.raises(aacp.InvalidOption, match=r"'second' of Twins is the same module as 'first'"):
+        aacp.trace(model, torch.stack(IMAGES), parts=["second"])
+
+
 class Reaching(Detector):
     """Code outside of the backbone calls a layer inside it."""
 

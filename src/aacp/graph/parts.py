@@ -92,7 +92,13 @@ def trace_named(model: nn.Module, example: Any, parts: Sequence[str], trace_part
     """The graph of the parts that the user names."""
     calls = record_calls(model, example)
     known = dict(model.named_modules())
+    first = {module: path for path, module in known.items()}
+    aliases = {path: first[module] for path, module in model.named_modules(remove_duplicate=False)}
     for path in parts:
+        if path not in known and path in aliases:
+            raise InvalidOption(
+                f"The part {path!r} of {type(model).__name__} is the same module as {aliases[path]!r}. Give that name."
+            )
         if path not in known or not path:
             near = nearest(path, filter(None, known))
             children = ", ".join(name for name, _ in model.named_children())
@@ -160,7 +166,26 @@ def _joined(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, C
         if name not in traced
     ]
     whole = replace(whole, tensors=(*whole.tensors, *others), parts=tuple(graphs))
-    return whole.freeze(dict(_used_elsewhere(model, calls, whole)))
+    return _by_first_names(whole.freeze(dict(_used_elsewhere(model, calls, whole))), _owners(model))
+
+
+def _by_first_names(graph: ChannelGraph, owners: Mapping[str, list[str]]) -> ChannelGraph:
+    """The graph with each tensor once, by the first of its names in the network, which is not always in the part.
+
+    Tensors with several names lie in frozen groups, or are one module with several names: their lanes are the same.
+    """
+
+    def first(name: str) -> str:
+        return owners.get(name, [name])[0]
+
+    tensors: dict[str, Tensor] = {}
+    for tensor in graph.tensors:
+        tensors.setdefault(first(tensor.name), replace(tensor, name=first(tensor.name)))
+    groups = (
+        replace(group, members=tuple(Member(first(member.tensor), member.dim) for member in group.members))
+        for group in graph.groups
+    )
+    return replace(graph, groups=tuple(groups), tensors=tuple(tensors.values()))
 
 
 def _appended(whole: ChannelGraph, path: str, graph: ChannelGraph) -> ChannelGraph:
@@ -279,16 +304,25 @@ def _note(model: nn.Module, graphs: Mapping[str, ChannelGraph]) -> str:
 def _used_elsewhere(model: nn.Module, calls: Mapping[str, Calls], whole: ChannelGraph) -> Iterator[tuple[str, str]]:
     """Groups that must stay because code outside of their part uses their layers or tensors, with the reason."""
     owners = _owners(model)
+    inside = {part: _prefixes(model, part, whole.parts) for part in whole.parts}
     for group in whole.groups:
         part = next(path for path in whole.parts if group.name.startswith(f"{path}."))
         entries = [name for name, called in calls.items() if _is_entered(name, part, called)]
         for member in group.members:
-            outside = [name for name in owners.get(member.tensor, ()) if not name.startswith(f"{part}.")]
+            outside = [name for name in owners.get(member.tensor, ()) if not name.startswith(inside[part])]
             entered = [name for name in entries if f"{member.module}.".startswith(f"{name}.")]
             if outside:
                 yield group.name, f"{member.tensor} is also {outside[0]}, outside of the part {part}"
             elif entered:
                 yield group.name, f"{entered[0]} is also called from outside of the part {part}"
+
+
+def _prefixes(model: nn.Module, part: str, parts: Sequence[str]) -> tuple[str, ...]:
+    """How the names of what is inside of a part begin, by each name of the part that lies in no other part."""
+    module = model.get_submodule(part)
+    paths = [path for path, other in model.named_modules(remove_duplicate=False) if other is module]
+    others = tuple(f"{other}." for other in parts if other != part)
+    return tuple(f"{path}." for path in paths if not f"{path}.".startswith(others))
 
 
 def _is_entered(name: str, part: str, called: Calls) -> bool:
