@@ -72,6 +72,25 @@ def counting(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return Counting(parameters, lr=lr, momentum=0.9)
 
 
+class Sharing(torch.optim.SGD):
+    """Keeps state that belongs to no parameter, and trains a parameter that is not the network's, as for a loss."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.state["steps"] = self.state.get("steps", 0) + 1
+        shared = self.state["shared"]
+        shared["sum"] = shared.get("sum", torch.zeros(2)) + 1
+        shared["calls"] = shared.get("calls", 0) + 1
+        *own, other = [parameter for group in self.param_groups for parameter in group["params"]]
+        other.grad = torch.ones_like(other)
+        for parameter in own:
+            parameter.grad.div_(self.state["steps"] + float(shared["sum"][0]) + shared["calls"]).mul_(other.item())
+        return super().step(closure)
+
+
+def sharing(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    return Sharing([*parameters, {"params": [torch.nn.Parameter(torch.ones(()))]}], lr=lr, momentum=0.9)
+
+
 def ramp(step: int, steps: int) -> float:
     return 1 - step / steps
 
@@ -164,7 +183,7 @@ def test_groups_of_the_user_keep_the_proportion_of_their_rates() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimiser", ["adamw", rmsprop, counting])
+@pytest.mark.parametrize("optimiser", ["adamw", rmsprop, counting, sharing])
 def test_a_run_is_resumed_with_the_state_of_its_optimiser(optimiser: Any, tmp_path: Path) -> None:
     recipe = replace(ADAMW, optimiser=optimiser, schedule=ramp, clip=1.0)
     whole = trained(recipe)

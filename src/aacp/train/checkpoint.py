@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from aacp.disk.tensors import tensor_bytes, tensor_header, tensors_in
 from aacp.errors import DamagedRun, InvalidOption, RunMismatch, UnreadableFile
+from aacp.pytorch.modules import device_of_model
 from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
@@ -23,6 +24,11 @@ from aacp.train.trained_as import State, TrainedAs
 MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other entries are in parts "optimiser.KEY"
 MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
 OPTIMISER = "optimiser"
+OTHERS = "others"  # the part of the file that holds parameters of the optimiser that are not the network's
+# Names of what an optimiser has state for, besides parameters of the network: no name of these begins with a dot.
+OTHER = ".parameter."  # and the numbers of its group and of its place there
+TEXT = ".state."  # and the text under which the optimiser keeps state of its own
+ITSELF = ""  # the key of state that is one value
 PLAIN = "plain"  # in the header: the entries of the optimiser that are not laid out in memory like their parameters
 NUMBERS = (bool, int, float, str, type(None))  # what the header of the file can hold
 CIRCUMSTANCES = ("lr", "fused", "foreach", "capturable")  # of a parameter group: the step and the device decide these
@@ -92,7 +98,9 @@ class Checkpoint:
     def _load(self, tensors: State, numbers: dict[str, Any]) -> None:
         self.trained_as.network.load_state_dict(self._part("model/", tensors))
         parts = {name.partition("/")[0] for name in tensors}
-        for part in sorted(parts - {"model", "average"}):
+        for name, parameter in self._other_parameters().items():
+            parameter.copy_(tensors.get(f"{OTHERS}/{name}", parameter))  # older versions did not keep them
+        for part in sorted(parts - {"model", "average", OTHERS}):
             key = MOMENTUM_KEY if part == MOMENTUM else part.removeprefix(f"{OPTIMISER}.")
             self._load_optimiser(key, self._part(f"{part}/", tensors), numbers.get(PLAIN, ()))
         self._load_numbers(numbers)
@@ -107,16 +115,16 @@ class Checkpoint:
     # -- the optimiser ------------------------------------------------------------------------------------------------
 
     def _optimiser_tensors(self) -> dict[str, State]:
-        """What the optimiser knows about each parameter as tensors: by what it is, then by the parameter's name."""
+        """What the optimiser knows about each owner as tensors: by what it is, then by the owner's name."""
         parts: dict[str, State] = {}
         for name, key, value in self._entries():
             if isinstance(value, Tensor):
                 part = MOMENTUM if key == MOMENTUM_KEY else f"{OPTIMISER}.{key}"
                 parts.setdefault(part, {})[name] = value
-        return parts
+        return parts | {OTHERS: {name: tensor.detach() for name, tensor in self._other_parameters().items()}}
 
     def _optimiser_numbers(self) -> dict[str, Any]:
-        """The plain numbers that the optimiser knows about parameters, and those of its parameter groups."""
+        """The plain numbers that the optimiser knows about owners, and those of its parameter groups."""
         numbers: dict[str, dict[str, Any]] = {}
         for name, key, value in self._entries():
             if isinstance(value, NUMBERS):
@@ -134,41 +142,64 @@ class Checkpoint:
 
     def _plain_entries(self) -> list[list[str]]:
         """The entries that are contiguous although their parameters, which have the same shape, are not."""
-        parameters = dict(self.trained_as.network.named_parameters())
+        owners = self._owners()
         return [
             [name, key]
             for name, key, value in self._entries()
-            if isinstance(value, Tensor)
-            and value.shape == parameters[name].shape
-            and value.stride() != parameters[name].stride()
+            if isinstance(value, Tensor) and _is_laid_out_otherwise(value, owners[name])
         ]
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
-        """The name of each parameter with each entry that the optimiser has for it, and the value of the entry."""
-        for name, parameter in self.trained_as.network.named_parameters():
-            for key, value in self.optimiser.state.get(parameter, {}).items():
+        """The name of each owner with each entry that the optimiser has for it, and the value of the entry."""
+        for name, owner in self._owners().items():
+            state = self.optimiser.state.get(owner, {})
+            for key, value in (state if isinstance(state, dict) else {ITSELF: state}).items():
                 yield name, key, value
 
+    def _owners(self) -> dict[str, Any]:
+        """What the optimiser may have state for, by name: parameters, and texts under which it keeps its own state."""
+        texts = {f"{TEXT}{key}": key for key in self.optimiser.state if isinstance(key, str)}
+        return dict(self.trained_as.network.named_parameters()) | self._other_parameters() | texts
+
+    def _other_parameters(self) -> dict[str, nn.Parameter]:
+        """Parameters that the optimiser trains beside those of the network, such as those of a loss."""
+        known = {id(parameter) for parameter in self.trained_as.network.parameters()}
+        return {
+            f"{OTHER}{number}.{place}": parameter
+            for number, group in enumerate(self.optimiser.param_groups)
+            for place, parameter in enumerate(group["params"])
+            if id(parameter) not in known
+        }
+
     def _load_optimiser(self, key: str, values: State, plain: Sequence[list[str]]) -> None:
-        """Restore one entry of the optimiser for each parameter that has it, as it was in memory."""
+        """Restore one entry of the optimiser for each owner that has it, as it was in memory."""
         on_device = any(group.get("fused") or group.get("capturable") for group in self.optimiser.param_groups)
-        for name, parameter in self.trained_as.network.named_parameters():
-            value = values.get(name)
-            if value is None:
-                continue
-            if value.shape == parameter.shape and [name, key] not in plain:
-                value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+        owners = self._owners()
+        for name, value in values.items():
+            owner = owners.get(name, name.removeprefix(TEXT))
+            if isinstance(owner, Tensor) and value.shape == owner.shape and [name, key] not in plain:
+                value = torch.empty_like(owner, dtype=value.dtype).copy_(value)
             elif value.dim() or on_device:  # torch keeps the numbers of steps on the CPU otherwise
-                value = value.to(parameter.device)
-            self.optimiser.state[parameter][key] = value
+                value = value.to(device_of_model(self.trained_as.network))
+            self._keep(owner, key, value)
 
     def _load_numbers(self, numbers: dict[str, Any]) -> None:
-        known = numbers.get("parameters", {})
-        for name, parameter in self.trained_as.network.named_parameters():
-            if name in known:
-                self.optimiser.state[parameter].update(known[name])
+        owners = self._owners()
+        for name, entries in numbers.get("parameters", {}).items():
+            for key, value in entries.items():
+                self._keep(owners.get(name, name.removeprefix(TEXT)), key, value)
         for group, found in zip(self.optimiser.param_groups, numbers.get("groups", ()), strict=False):
             group.update(found)
+
+    def _keep(self, owner: Any, key: str, value: Any) -> None:
+        if key == ITSELF:
+            self.optimiser.state[owner] = value
+        else:
+            self.optimiser.state[owner][key] = value
+
+
+def _is_laid_out_otherwise(value: Tensor, owner: Any) -> bool:
+    return isinstance(owner, Tensor) and value.shape == owner.shape and value.stride() != owner.stride()
 
 
 def training_request(
