@@ -174,6 +174,29 @@ def test_the_reason_says_what_to_write_in_place_of_a_size() -> None:
     assert [group.name for group in aacp.trace(LeNet(-1), x).free] == ["conv"]
 
 
+class DepthwiseByFunction(nn.Module):
+    """A depthwise convolution without a module; None takes its number of groups from a shape."""
+
+    def __init__(self, groups: int | None) -> None:
+        super().__init__()
+        self.literal = groups is not None
+        self.first, self.last = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 4, 1)
+        self.kernel = nn.Parameter(torch.randn(16, 1, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = 16 if self.literal else self.kernel.shape[0]
+        return self.last(nn.functional.conv2d(self.first(x), self.kernel, groups=groups))
+
+
+def test_the_reason_advises_minus_one_only_where_it_stands_for_a_size() -> None:
+    x = torch.randn(1, 3, 6, 6)
+    with pytest.raises(
+        aacp.NothingToPrune, match=r"the size 16 is written out in the code of [^:]*: take it from a sh"
+    ):
+        aacp.trace(DepthwiseByFunction(16), x)
+    assert [group.name for group in aacp.trace(DepthwiseByFunction(None), x).free] == ["first"]
+
+
 def test_torchs_own_layers_show_their_new_sizes() -> None:
     model = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.Conv2d(12, 12, 3, groups=12), nn.PReLU(12))
     model.extend([nn.GroupNorm(3, 12), nn.ConvTranspose2d(12, 8, 2), nn.Flatten(), nn.Linear(8 * 25, 5)])

@@ -45,7 +45,7 @@ def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _follow_shape(p, use, origin)
         elif not isinstance(origin, Tracked):
-            instead = "write -1, or take it from a shape"  # both follow the channels
+            instead = "write -1, or take it from a shape" if _takes_rest(use) else "take it from a shape"
             p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}: {instead}")
         elif not solver.solve(use, origin):
             p.freeze_ids(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
@@ -54,6 +54,11 @@ def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]
         if isinstance(origin, Tracked):
             solver.keep(use, origin)
     return list(solver.found.values())
+
+
+def _takes_rest(use: SizeUse) -> bool:
+    """Whether a call accepts -1 in place of a size, for what the channels leave; a slice takes it for another bound."""
+    return Call(use.node).operator in ("view", "reshape", "unflatten")
 
 
 def _has_shape_and_attribute(origin: int | None, use: SizeUse) -> TypeGuard[Tracked]:
