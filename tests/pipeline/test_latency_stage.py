@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,6 +102,10 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return world
 
 
+def checks_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "checks.jsonl").read_text().splitlines()]
+
+
 def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
@@ -162,7 +167,7 @@ def test_a_table_that_says_too_much_is_corrected_so_that_the_limit_is_used_up(
     assert "faster than the table says, so wider ones may meet it too. These measurements correct" in said
     (latency,) = choice.limits
     assert 0.95 * latency.bound < latency.reached <= latency.bound
-    first, *later = (json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines())
+    first, *later = checks_in(tmp_path)
     assert first["ratio"]["median"] < 0.7 * 0.6
     assert choice.counts in [tuple(checked["counts"]) for checked in later]
     assert json.loads((tmp_path / "latency.json").read_text())["scale"] == pytest.approx(1.01 * 0.7)
@@ -189,7 +194,7 @@ def test_the_best_measured_candidate_is_delivered_if_a_corrected_table_finds_non
     monkeypatch.setattr(LatencyStage, "_measure", measured)
     choice = found(model, data, {"latency": 0.4}, tmp_path)
     assert len(list(tmp_path.glob("corrected-*"))) == 2
-    checks = [json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines()]
+    checks = checks_in(tmp_path)
     met = [tuple(checked["counts"]) for checked in checks if checked["ratio"]["upper"] <= 0.6]
     assert choice.counts in met
     assert len(met) < len(checks)
@@ -204,7 +209,7 @@ def test_a_wider_candidate_is_delivered_only_if_it_scores_higher(
     assert list(tmp_path.glob("corrected-*"))
     lines = [json.loads(line) for file in tmp_path.rglob("history.jsonl") for line in file.read_text().splitlines()]
     scores = {tuple(line["counts"]): line["score"] for line in lines}
-    checks = [json.loads(line) for line in (tmp_path / "checks.jsonl").read_text().splitlines()]
+    checks = checks_in(tmp_path)
     assert choice.score == max(scores[tuple(checked["counts"])] for checked in checks)
 
 
@@ -263,7 +268,7 @@ def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
         found(model, data, {"latency": 0.4}, tmp_path / "again")
     truth["measured"] = 0
     assert found(model, data, {"latency": 0.4}, tmp_path / "again") == once
-    kept = (tmp_path / "again" / "checks.jsonl").read_text().splitlines()
+    kept = checks_in(tmp_path / "again")
     assert truth["measured"] < len(kept)
     assert (tmp_path / "again" / "latency.json").read_bytes() == (tmp_path / "once" / "latency.json").read_bytes()
 
@@ -293,7 +298,7 @@ def test_a_noisy_machine_gives_no_verdict_and_the_same_call_measures_again(model
     words = r"of \d+ were too noisy to tell.* less busy machine"
     with pytest.raises(aacp.InconclusiveMeasurement, match=words) as caught:
         found(model, data, {"latency": 0.4}, tmp_path)
-    last = json.loads((tmp_path / "checks.jsonl").read_text().splitlines()[-1])
+    last = checks_in(tmp_path)[-1]
     assert f"the last took {1e3 * last['seconds']['median']:.2f} ms" in str(caught.value)
     assert not (tmp_path / "structure.json").exists()
     truth["noise"] = 0.01
