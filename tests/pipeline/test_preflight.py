@@ -261,21 +261,52 @@ def test_data_that_the_network_does_not_run_on_are_rejected_before_the_run_start
 
 @pytest.mark.slow
 def test_the_unpruned_network_is_scored_once(tmp_path: Path) -> None:
-    scored: list[nn.Module] = []
+    widths: list[int] = []
 
-    def counted(network: nn.Module, batches: aacp.Batches) -> float:
-        scored.append(network)
+    def counted(network: Any, batches: aacp.Batches) -> float:
+        widths.append(network[0].out_channels)
         return aacp.accuracy(network, batches)
 
     layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)]
     model, data = nn.Sequential(*layers), subject(pair).data
     plan = replace(SEARCHED, evaluations=3, calibration_images=12, export=False)
     pruned = aacp.prune(model, data, {"macs": 0.3}, tmp_path / "run", plan=plan, score=counted)
-    assert [network is model for network in scored].count(True) == 2  # on test data, and on the hold-out
-    assert scored[0] is scored[1] is model  # before the search
+    assert widths.count(8) == 2  # on test data, and on the hold-out
+    assert widths[:2] == [8, 8]  # before the search
     with torch.no_grad():
         right = (model.eval()(INPUTS).argmax(1) == LABELS).float().mean()
     assert pruned.evaluation.before.test == pytest.approx(float(right))
+
+
+class CountsCalls(nn.Module):
+    """A network that counts its calls in whole numbers, in a list and in a tensor, of which a copy has its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        self.layers = nn.Sequential(*layers, nn.Linear(8, 2))
+        self.calls = 0
+        self.log: list[int] = []
+        self.total = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.log.append(len(x))
+        self.total += 1
+        return self.layers(x)  # type: ignore[no-any-return]
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.calls, len(self.log), int(self.total)
+
+
+@pytest.mark.slow
+def test_a_network_that_counts_its_calls_is_as_it_was_after_a_run_which_is_resumed(tmp_path: Path) -> None:
+    model, data = CountsCalls(), subject(pair).data
+    plan = replace(TRAINED, evaluations=3, calibration_images=12, export=False)
+    for _ in range(2):
+        aacp.prune(model, data, {"macs": 0.3}, tmp_path / "run", plan=plan, loss=nn.CrossEntropyLoss())
+        assert model.counts == (0, 0, 0)
 
 
 def test_scoring_draws_no_random_numbers_from_what_follows() -> None:

@@ -25,7 +25,7 @@ from aacp.train.new_weights import draw_weights
 from aacp.train.recipe import Recipe
 from aacp.train.sources import batches_of
 from aacp.zoo.folders import image_folder
-from train.small_data import network, same, small_images, weights
+from train.small_data import CLASSES, network, same, small_images, weights
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1)
 
@@ -328,3 +328,31 @@ def test_a_network_that_writes_into_its_inputs_does_not_change_the_hold_out() ->
     held = inputs.clone()
     fit(Writing(4, 3), (inputs.clone(), labels), Recipe(epochs=2, batch_size=8, lr=0.01), holdout=(held, labels))
     assert torch.equal(held, inputs)
+
+
+class Drawing(nn.Module):
+    """A network that draws random numbers in every mode, counts its calls, and reads what a hook keeps for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(72, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+        self.calls = 0
+        self.kept = kept = {}
+        self.layers.register_forward_hook(lambda _, __, outputs: kept.update(outputs=outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.layers(nn.functional.dropout(x, 0.3, training=True))
+        return self.kept.pop("outputs")
+
+
+def test_the_trial_of_a_network_changes_neither_its_attributes_nor_the_numbers_of_an_epoch(tmp_path: Path) -> None:
+    recipe = Recipe(epochs=3, batch_size=16, lr=0.05)
+    networks = [Drawing() for _ in range(3)]
+    fit(networks[0], small_images(64), recipe, device="cpu")
+    assert networks[0].calls == 3 * 4
+    fit(networks[1], small_images(64), recipe, folder=tmp_path, device="cpu", until=1)
+    fit(networks[2], small_images(64), recipe, folder=tmp_path, device="cpu")
+    assert networks[2].calls == 2 * 4
+    assert same(weights(networks[2]), weights(networks[0]))

@@ -35,7 +35,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
-from aacp.pytorch.modules import copy_module, device_of_model, evaluating
+from aacp.pytorch.modules import copy_module, device_of_model
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.train.loader_batches import check_targets, require_no_ignored
@@ -360,9 +360,8 @@ def _require_pure(model: nn.Module, batch: Any) -> None:
         failing_as(InvalidData, what, remedy),
         global_seed(device_of_model(model), 0),
         torch.no_grad(),
-        evaluating(model),
     ):
-        call(model, inputs)
+        call(copy_module(model).eval(), inputs)
     pairs = zip(pytree.tree_leaves(before), pytree.tree_leaves(inputs), strict=True)
     if any(isinstance(old, torch.Tensor) and not _is_same(old, new) for old, new in pairs):
         raise InvalidOption(
@@ -379,8 +378,8 @@ def _is_same(old: torch.Tensor, new: torch.Tensor) -> bool:
 def _require_one_number(loss: Loss, model: nn.Module, batch: Any) -> None:
     """Reject a loss function that does not return one number."""
     try:
-        with global_seed(device_of_model(model), 0), torch.no_grad(), evaluating(model):
-            found = loss(call(model, inputs_of(batch)), targets_of(batch))
+        with global_seed(device_of_model(model), 0), torch.no_grad():
+            found = loss(call(copy_module(model).eval(), inputs_of(batch)), targets_of(batch))
     except Exception:  # it may work in training mode, where outputs may differ; `check_training_step` tries that
         return
     one_number(found)

@@ -21,7 +21,7 @@ from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
-from aacp.pytorch.modules import in_order, require_network, unwrapped
+from aacp.pytorch.modules import copy_module, in_order, require_network, unwrapped
 from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -172,7 +172,7 @@ class PruningTask:
         if network is not self.model:
             return self._score(network, part)
         if id(part) not in self._unpruned_scores:
-            self._unpruned_scores[id(part)] = self._score(network, part)
+            self._unpruned_scores[id(part)] = self._score(copy_module(network), part)
         return self._unpruned_scores[id(part)]
 
     def unpruned_holdout(self) -> float:
@@ -183,7 +183,7 @@ class PruningTask:
     def unpruned_training(self, images: int) -> float:
         """The score of the unpruned network on a sample of the training data, without augmentation."""
         with global_seed(self.device, 0):
-            return self._score(self.model, sampled(self.data.train, images), images)
+            return self._score(copy_module(self.model), sampled(self.data.train, images), images)
 
     def _score(self, network: nn.Module, part: Source, images: int | None = None) -> float:
         """Score a network on the task's device, on all examples or the first `images`, and move it back to its own.

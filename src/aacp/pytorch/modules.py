@@ -189,11 +189,11 @@ def _shared_objects() -> Iterator[None]:
 
 
 def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:
-    """Let the functions of a copy refer to the modules and tensors of the copy: deepcopy does not copy functions."""
+    """Let the functions of a copy refer to what the copy holds: deepcopy does not copy functions."""
     for key, function in list(functions.items()):
         if isinstance(function, types.FunctionType):
             held = closure_of(function).items()
-            parts = {name: item for name, item in held if isinstance(item, (nn.Module, torch.Tensor))}
+            parts = {name: item for name, item in held if isinstance(item, (nn.Module, torch.Tensor, dict, list, set))}
             copies = {name: memo[id(item)] for name, item in parts.items() if id(item) in memo}
             if copies:
                 functions[key] = with_closure(function, copies)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
-from aacp.errors import Diverged, InvalidData, first_line
+from aacp.errors import Diverged, InvalidData, UntraceableModel, first_line
 from aacp.pytorch.internals import BatchNorm
 from aacp.pytorch.layout import OF_VIEW, PLAIN, contiguous, faster_layout, guarded, lay_out, may_hide_tensors
 from aacp.pytorch.modules import copy_module, cuda_devices, evaluating, submodules
@@ -179,10 +179,21 @@ class Session:
             self._check_answers(answers, outputs, targets)
 
     def _all_outputs(self, inputs: Any) -> tuple[Any, list[Any]]:
-        """The outputs of the network for a batch, and those of each teacher."""
+        """The outputs of the network for a batch, and those of each teacher.
+
+        A copy of the network runs, whose attributes may change, and no random numbers of the epoch are drawn: the
+        first step is the same as without this trial, in a resumed training too.
+        """
         teachers = [] if self.teacher is None else self.teacher.networks
-        outputs = self._outputs(self.model, inputs, "network")
-        return outputs, [self._outputs(teacher, inputs, "teacher") for teacher in teachers]
+        with torch.random.fork_rng(cuda_devices(self.model)):
+            outputs = self._outputs(self._copy(), inputs, "network")
+            return outputs, [self._outputs(teacher, inputs, "teacher") for teacher in teachers]
+
+    def _copy(self) -> nn.Module:
+        """A copy of the network; the network itself if it cannot be copied."""
+        with suppress(UntraceableModel):
+            return copy_module(self.model)
+        return self.model
 
     def _needs_contiguous(self, inputs: Any) -> bool:
         """Whether what runs in training mode alone may fail with the network's layout; a copy of it is tried."""
