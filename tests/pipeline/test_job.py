@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, 0
 
 
 def test_a_run_knows_where_its_data_and_functions_were(tmp_path: Path) -> None:
-    sources = {"data_source": "cifar10:/there", "metric_source": "my:iou", "loss_source": "my:loss"}
+    sources = {"data_source": "cifar10:/there", "metric_source": "my:iou", "loss": "loss", "loss_source": "my:loss"}
     aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, weights_file="/w.pth", **sources).to_json())
     found = FinishingJob(str(tmp_path)).names
     assert found == TaskNames("resnet20", "cifar10:/there", "/w.pth", "my:iou", None, "my:loss")
@@ -32,6 +33,15 @@ def test_only_functions_that_the_run_names_need_trust(tmp_path: Path) -> None:
     with pytest.raises(aacp.UntrustedCode, match=r"executed: my:loss \(loss"):
         FinishingJob(str(tmp_path), {"metric": "own:score", "loss": None}).plan()
     assert FinishingJob(str(tmp_path), {"metric": "own:score", "loss": "own:loss"}).plan().evaluations == 10
+
+
+@pytest.mark.parametrize(("name", "use"), [("loss", "loss"), ("metric", "score")])
+def test_a_function_that_cannot_be_imported_is_not_replaced_by_the_default(name: str, use: str, tmp_path: Path) -> None:
+    recorded: dict[str, Any] = {name: "dice"}
+    aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, **recorded).to_json())
+    with pytest.raises(aacp.InvalidOption, match=rf"^The {use} of .* is dice, which cannot .*\. Name one .*--{name} "):
+        _ = FinishingJob(str(tmp_path)).names
+    assert getattr(FinishingJob(str(tmp_path), {name: "my:dice"}).names, name) == "my:dice"
 
 
 def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
-from aacp.data.scores import Score
+from aacp.data.likeness import LIKENESS
+from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption
 from aacp.pipeline.functions import FUNCTIONS, restored
@@ -18,7 +19,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.preflight import check_table, known_runs
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.request import plan_of, read_request, require_room
+from aacp.pipeline.request import CROSS_ENTROPY, plan_of, read_request, require_room
 from aacp.pipeline.sweep import SweepRun, check_sweep, folders_of
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import PLAIN, TrainingMeans
@@ -36,6 +37,8 @@ from aacp.zoo.trust import DATA, MODEL, require_trust
 
 # The fields of TaskNames that may name code, and what the code is used for.
 USES = {"model": MODEL, "data": DATA, "metric": "score", "loss": "loss"}
+# What run.json calls the functions that are used if none are named.
+BUILT_IN = {"metric": (accuracy.__name__, LIKENESS), "loss": (CROSS_ENTROPY,)}
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,13 @@ class FinishingJob:
     def names(self) -> TaskNames:
         """The names that the folder records, or those that are given instead."""
         given = {name: value for name, value in self.given.items() if value is not None}
+        for name, built_in in BUILT_IN.items():
+            known = getattr(self.request, name)
+            if known not in built_in and not {**self._recorded, **given}[name]:
+                raise InvalidOption(
+                    f"The {USES[name]} of {self.folder} is {known}, which cannot be imported: no module defines it, or "
+                    f"it needs settings. Name one that a module defines (--{name} package.module:function)."
+                )
         return TaskNames(**{**self._recorded, **given})
 
     @property

@@ -59,6 +59,7 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 # Fields about the parts of the data. A field that one of two requests does not know is not compared.
 PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
+CROSS_ENTROPY = "cross_entropy"  # the name of the loss if none is given
 # Names in messages for settings that another option sets too.
 EXPLAINED = {"proposals": f"proposals ({PROPOSALS_FOR_WORKERS} with --workers)"}
 
@@ -333,7 +334,7 @@ def circumstances() -> dict[str, Any]:
 def recorded_loss(task: PruningTask) -> dict[str, Any]:
     """The loss of a task as it is recorded: its name, and where it can be imported from."""
     if task.loss is None:
-        return {"loss": "cross_entropy", "loss_source": ""}
+        return {"loss": CROSS_ENTROPY, "loss_source": ""}
     return {"loss": name_of(task.loss), "loss_source": importable_source(task.loss)}
 
 
