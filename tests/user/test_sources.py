@@ -6,9 +6,11 @@ import hashlib
 import os
 import subprocess
 import sys
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
 import torch
+from torch import nn
 
 from aacp.user.sources import source_of
 
@@ -90,6 +92,57 @@ def test_a_partial_has_the_source_of_its_function_and_of_what_it_is_called_with(
     )
     assert len({source_of(each) for each in partials}) == len(partials)
     assert source_of(partial(cost, of=1)) == source_of(partial(cost, of=1))
+
+
+class Weighted:
+    """A function with settings, with one that it keeps under another name, and with what it counts."""
+
+    def __init__(self, share: object, scale: float = 1.0) -> None:
+        self.share = share
+        self._scale = scale
+        self.calls = 0
+
+    def __call__(self, *arguments: object) -> tuple[object, ...]:
+        self.calls += 1
+        return self.share, self._scale, *arguments
+
+    def cost(self) -> object:
+        return self.share
+
+
+def test_other_settings_of_an_object_give_another_source() -> None:
+    settings = (0.3, [0.3], {"a": 0.3}, Weighted(0.3), Weighted(0.7), [Weighted(0.7)], lambda: 0.3, lambda: 0.7)
+    for make in (Weighted, lambda share: Weighted(0.0, share), lambda share: Weighted(share).cost):
+        assert len({source_of(make(setting)) for setting in settings}) == len(settings)
+    for make in (lambda share: partial(print, share), lambda share: partial(print, end=share)):
+        assert len({source_of(make(setting)) for setting in settings}) == len(settings)
+    losses = (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1), nn.CrossEntropyLoss(torch.ones(2)))
+    assert len({source_of(loss) for loss in losses}) == len(losses)
+
+
+def test_what_an_object_counts_is_none_of_its_settings() -> None:
+    used = Weighted(0.3)
+    used(1)
+    assert source_of(used) == source_of(Weighted(0.3))
+
+
+def test_objects_that_hold_themselves_have_a_source() -> None:
+    first, second = Weighted(None), Weighted([])
+    first.share = first
+    second.share.append(second)
+    assert source_of(first) != source_of(second)
+
+
+def test_numbers_that_the_text_of_a_tensor_leaves_out_give_another_source() -> None:
+    for kind in (torch.zeros, np.zeros):
+        tensors = [kind(5000) for _ in range(3)]
+        tensors[2][2500] = 1
+        first, same, other = (source_of(Weighted(tensor)) for tensor in tensors)
+        assert first == same != other
+
+
+def test_functions_that_keep_their_results_have_the_source_of_their_code() -> None:
+    assert source_of(cache(lambda: 1)) != source_of(cache(lambda: 2))
 
 
 def test_what_a_decorator_returns_has_another_source_if_the_decorated_function_is_another() -> None:

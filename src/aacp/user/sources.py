@@ -2,12 +2,14 @@
 
 `package.module:name` can be imported again, so that another process can finish the run. Lambdas, local functions,
 callable objects and whatever a script defines cannot: their source ends with `#` and a fingerprint of their code, their
-defaults and the values that they close over, by which a resumed run notices a different function.
+defaults, the values that they close over and, of an object, its settings, by which a resumed run notices a different
+function.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import sys
 import types
@@ -16,7 +18,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 FINGERPRINT_LENGTH = 8  # hexadecimal digits
+SCRIPT = "__main__"  # the module that a script defines
+DESCRIBED = (types.FunctionType, types.MethodType, partial)  # values that are described like functions
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
 
 
@@ -41,7 +47,7 @@ def _source(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
     module = str(named.__module__)
     name = str(named.__qualname__)
     found = getattr(sys.modules.get(module), name, None)
-    if module != "__main__" and found is function:
+    if module != SCRIPT and found is function:
         return f"{module}:{name}"
     return f"{module}:{name}#{_fingerprint(function, within)}"
 
@@ -53,8 +59,9 @@ def _fingerprint(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
 
 def _partial_lines(function: partial[Any], within: tuple[Any, ...]) -> list[str]:
     """The function of a partial, and what it is called with."""
-    keywords = [f"{name}={_text(value)}" for name, value in sorted(function.keywords.items())]
-    return [_source(function.func, within), _text(function.args), *keywords]
+    within = (*within, function)
+    keywords = [f"{name}={_text(value, within)}" for name, value in sorted(function.keywords.items())]
+    return [_source(function.func, within), _text(function.args, within), *keywords]
 
 
 def _lines(function: Callable[..., Any], within: tuple[Any, ...]) -> list[str]:
@@ -68,7 +75,29 @@ def _lines(function: Callable[..., Any], within: tuple[Any, ...]) -> list[str]:
         keywords = getattr(part, "__kwdefaults__", None) or {}
         text += [f"{name}={_text(value)}" for name, value in sorted(keywords.items())]
         text += [f"{name}: {_text(value, (*within, part))}" for name, value in _closed_over(part)]
+    owner = getattr(function, "__self__", function)  # of a method
+    text += [f".{name}={_text(value, (*within, function))}" for name, value in _settings(owner)]
+    if not parts and hasattr(function, "__wrapped__"):  # by a decorator that is not written in Python
+        text.append(_source(function.__wrapped__, (*within, function)))
     return text
+
+
+def _settings(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object that hold arguments of its constructor, which have their names.
+
+    Other attributes may change while a run lasts, such as what an object counts or keeps.
+    """
+    if isinstance(value, (type, types.FunctionType, types.ModuleType)):
+        return
+    try:
+        arguments = inspect.signature(type(value)).parameters
+    except (TypeError, ValueError):  # of a class that is not written in Python
+        return
+    for name in arguments:
+        for attribute in (name, f"_{name}"):
+            with suppress(Exception):  # an attribute may be a property that fails
+                yield attribute, getattr(value, attribute)
+                break
 
 
 def _closed_over(function: Any) -> Iterator[tuple[str, Any]]:
@@ -97,17 +126,38 @@ def _text(value: object, within: tuple[Any, ...] = ()) -> str:
     """The text of a value without what differs between processes: addresses, and the order of sets.
 
     Args:
-        value: a constant, a default, or a value that a function closes over.
-        within: in the last case the functions that close over it, of which a function among the values is described.
+        value: a constant, a default, an argument, a setting, or a value that a function closes over.
+        within: in the last three cases what holds the value, from the outermost; functions and objects among the
+            values are described then.
     """
+    is_described = bool(within) and not any(value is each for each in within)
+    inside = (*within, value) if is_described else ()
     if type(value) is tuple:
         inner = ", ".join(_text(each, within) for each in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, (set, frozenset)):
         return f"{type(value).__name__}({sorted(_text(each, within) for each in value)})"
-    if within and isinstance(value, types.FunctionType) and value not in within:  # such as one that was decorated
+    if is_described and type(value) is list:
+        return f"[{', '.join(_text(each, inside) for each in value)}]"
+    if is_described and type(value) is dict:
+        return f"{{{', '.join(f'{_text(key, inside)}: {_text(each, inside)}' for key, each in value.items())}}}"
+    if is_described and isinstance(value, DESCRIBED):  # such as a function that was decorated
         return _source(value, within)
     try:
-        return ADDRESS.sub("", repr(value))
+        written = repr(value)
     except Exception:  # of a class of the user
-        return type(value).__name__
+        written = type(value).__name__
+    text = ADDRESS.sub("", written) + _left_out(value, written)
+    if is_described and ADDRESS.search(written):  # its class writes no text of its own
+        text += "".join(f".{name}={_text(each, inside)}" for name, each in _settings(value))
+    return text
+
+
+def _left_out(value: Any, written: str) -> str:
+    """A fingerprint of the numbers of a tensor or an array if its text leaves out those in the middle."""
+    if "..." not in written or not hasattr(value, "__array__"):
+        return ""
+    with suppress(Exception):  # of types of numbers that numpy does not have
+        numbers = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        return hashlib.sha256(np.ascontiguousarray(numbers).data).hexdigest()
+    return ""
