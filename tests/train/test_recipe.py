@@ -110,3 +110,8 @@ def test_a_fine_tuning_of_few_epochs_has_a_lower_rate() -> None:
 def test_what_makes_no_sense_is_rejected_by_name(change: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
         replace(recipes.Recipe(epochs=10, batch_size=8, lr=0.1), **change)  # type: ignore[arg-type]
+
+
+def test_a_function_that_another_process_of_a_script_has_recorded_is_that_of_the_script() -> None:
+    written = {"epochs": 1, "batch_size": 2, "lr": 0.1, "schedule": "__mp_main__:ramp#0a1b2c3d"}
+    assert Recipe.completed(written)["schedule"] == "__main__:ramp#0a1b2c3d"

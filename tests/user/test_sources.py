@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,6 +38,25 @@ print(source_of(importance), source_of(made({"conv1", "conv2", "conv3"}, object(
 print(source_of(score))
 """
 
+STARTING = """
+import multiprocessing
+from functools import partial
+from aacp.user.sources import source_of
+
+class Kind: pass
+
+def loss(outputs, targets, kind=Kind): pass
+
+def printed():
+    print(source_of(loss), source_of(Kind), source_of(partial(loss, Kind, Kind())))
+
+if __name__ == "__main__":
+    printed()
+    process = multiprocessing.get_context("spawn").Process(target=printed)
+    process.start()
+    process.join()
+"""
+
 
 def test_a_function_of_a_script_has_the_same_source_in_every_process() -> None:
     """Python orders sets of texts, and places objects, anew in every process."""
@@ -46,6 +66,15 @@ def test_a_function_of_a_script_has_the_same_source_in_every_process() -> None:
         for each in environments
     }
     assert len(sources) == 1
+
+
+def test_a_script_and_the_processes_that_it_starts_give_a_function_one_source(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(STARTING)
+    found = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(found) == 2
+    assert found[0] == found[1]
+    assert "__main__:loss" in found[0]
 
 
 def test_other_constants_and_defaults_give_another_source() -> None:

@@ -11,7 +11,7 @@ from aacp.errors import InvalidOption, RunMismatch
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.code import users_function
 from aacp.user.options import known_options, require_known
-from aacp.user.sources import source_of
+from aacp.user.sources import in_script, source_of
 from aacp.user.values import MAX_SEED, counted, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"] | Callable[[int, int], float]
@@ -187,7 +187,8 @@ class Recipe:
             what = f"has no {missing[0]}" if missing else f"has an unknown field {shown(unknown[0])}"
             raise RunMismatch(f"A recorded recipe {what}. Give a recipe, or use the version that wrote the file.")
         shortest = cls(**{name: written[name] for name in ("epochs", "batch_size", "lr")})
-        return shortest.to_json() | written
+        functions = {name: in_script(written[name]) for name in FUNCTIONS if isinstance(written.get(name), str)}
+        return shortest.to_json() | written | functions
 
     def __str__(self) -> str:
         """The fields that differ from their defaults, as keywords."""

@@ -22,6 +22,7 @@ import numpy as np
 
 FINGERPRINT_LENGTH = 8  # hexadecimal digits
 SCRIPT = "__main__"  # the module that a script defines
+SCRIPT_ELSEWHERE = "__mp_main__"  # what a process that it has started calls this module
 DESCRIBED = (types.FunctionType, types.MethodType, partial)  # values that are described like functions
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
 
@@ -41,10 +42,16 @@ def short_name(source: str) -> str:
     return source.partition("#")[0].rpartition(":")[2].rpartition(".")[2]
 
 
+def in_script(source: str) -> str:
+    """A source or module as the script itself names it, also if a process that it has started named it."""
+    module, colon, name = source.partition(":")
+    return f"{SCRIPT if module == SCRIPT_ELSEWHERE else module}{colon}{name}"
+
+
 def _source(function: Callable[..., Any], within: tuple[Any, ...]) -> str:
     """The source of a function or class; `within` are the functions that close over it."""
     named = function if hasattr(function, "__qualname__") else type(function)
-    module = str(named.__module__)
+    module = in_script(str(named.__module__))
     name = str(named.__qualname__)
     found = getattr(sys.modules.get(module), name, None)
     if module != SCRIPT and found is function:
@@ -147,7 +154,7 @@ def _text(value: object, within: tuple[Any, ...] = ()) -> str:
         written = repr(value)
     except Exception:  # of a class of the user
         written = type(value).__name__
-    text = ADDRESS.sub("", written) + _left_out(value, written)
+    text = ADDRESS.sub("", written).replace(f"{SCRIPT_ELSEWHERE}.", f"{SCRIPT}.") + _left_out(value, written)
     if is_described and ADDRESS.search(written):  # its class writes no text of its own
         text += "".join(f".{name}={_text(each, inside)}" for name, each in _settings(value))
     return text
