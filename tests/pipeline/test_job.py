@@ -42,6 +42,11 @@ def test_a_function_that_cannot_be_imported_is_not_replaced_by_the_default(name:
     with pytest.raises(aacp.InvalidOption, match=rf"^The {use} of .* is dice, which cannot .*\. Name one .*--{name} "):
         _ = FinishingJob(str(tmp_path)).names
     assert getattr(FinishingJob(str(tmp_path), {name: "my:dice"}).names, name) == "my:dice"
+    recorded = {f"{name}_source": "__main__:cross_entropy#0a1b2c3d"}  # which has the name of the default
+    aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, **recorded).to_json())
+    FinishingJob(str(tmp_path)).plan()  # which imports nothing
+    with pytest.raises(aacp.InvalidOption, match="cannot be imported"):
+        _ = FinishingJob(str(tmp_path)).names
 
 
 def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import aacp
 from aacp.pipeline.job import TaskNames, pruning_run
 from aacp.pipeline.request import _command, _written, plan_of, read_request, register_request, require_room
 from aacp.pipeline.task import PruningTask
+from aacp.pipeline.training_request import register_training
 from pipeline import tiny_run
 from pipeline.own_parts import energy
 
@@ -98,6 +99,52 @@ def test_another_function_that_computes_a_cost_of_the_same_name_is_noticed(task:
     register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
     with pytest.raises(aacp.RunMismatch, match="limit on area: 50 % less, computed by"):
         register_request(folder, task, limited(lambda structure: 2.0 * sum(structure)), aacp.Plan())
+
+
+def scored_by(share: float) -> Callable[[torch.nn.Module, aacp.Batches], float]:
+    def score(network: torch.nn.Module, batches: aacp.Batches) -> float:
+        return share * aacp.accuracy(network, batches)
+
+    return score
+
+
+def test_another_score_of_the_same_name_is_noticed(task: PruningTask, tmp_path: Path) -> None:
+    folder, budget = aacp.RunFolder(tmp_path), aacp.Budget.of({"params": 0.5})
+    register_request(folder, replace(task, score=scored_by(0.3)), budget, aacp.Plan())
+    folder.write_json("structure.json", {})
+    register_request(folder, replace(task, score=scored_by(0.3)), budget, aacp.Plan())
+    with pytest.raises(aacp.RunMismatch, match=r"metric source: .*score.* then, .*score.* now"):
+        register_request(folder, replace(task, score=scored_by(0.7)), budget, aacp.Plan())
+
+
+@pytest.mark.parametrize("before", ["", "my.module:score"], ids=["of an older version", "imported"])
+def test_a_score_whose_code_cannot_be_compared_is_known_by_its_name(
+    before: str, task: PruningTask, tmp_path: Path
+) -> None:
+    folder, budget = aacp.RunFolder(tmp_path), aacp.Budget.of({"params": 0.5})
+    scored = replace(task, score=scored_by(0.3))
+    first = register_request(folder, scored, budget, aacp.Plan())
+    folder.write_json("run.json", replace(first, metric_source=before).to_json())
+    folder.write_json("structure.json", {})
+    register_request(folder, scored, budget, aacp.Plan())
+
+
+def test_another_loss_of_the_same_name_is_noticed_by_a_search_that_trains_and_by_a_training(
+    task: PruningTask, tmp_path: Path
+) -> None:
+    folder, budget = aacp.RunFolder(tmp_path), aacp.Budget.of({"params": 0.5})
+    smoothed = [replace(task, loss=torch.nn.CrossEntropyLoss(label_smoothing=share)) for share in (0.1, 0.1, 0.2)]
+    plan = aacp.Plan(max_drop=0.1, probe_epochs=1, recipe=aacp.Recipe(epochs=1, batch_size=2, lr=0.1))
+    register_request(folder, smoothed[0], budget, plan)
+    folder.write_json("structure.json", {})
+    register_request(folder, smoothed[1], budget, plan)
+    with pytest.raises(aacp.RunMismatch, match=r"loss source: .*CrossEntropyLoss"):
+        register_request(folder, smoothed[2], budget, plan)
+    (begun := register_training(folder, smoothed[0], plan, again=False).path / "training").mkdir()
+    (begun / "training.safetensors").write_bytes(b"")
+    register_training(folder, smoothed[1], plan, again=False)
+    with pytest.raises(aacp.RunMismatch, match=r"loss source: .*CrossEntropyLoss"):
+        register_training(folder, smoothed[2], plan, again=False)
 
 
 def test_a_run_of_a_version_without_precisions_is_resumed_in_float32_alone(task: PruningTask, tmp_path: Path) -> None:

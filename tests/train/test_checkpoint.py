@@ -174,6 +174,21 @@ def test_a_folder_from_before_a_setting_was_there_resumes(tmp_path: Path) -> Non
         train(tmp_path, recipe=replace(RECIPE, epochs=1))
 
 
+def test_a_training_with_another_loss_is_rejected(tmp_path: Path) -> None:
+    def trained(loss: Any, until: int | None = None) -> Trained:
+        recipe = Recipe(epochs=2, batch_size=24, lr=0.1)
+        return fit(network(), small_images(), recipe, loss=loss, folder=tmp_path, device="cpu", until=until)
+
+    trained(nn.CrossEntropyLoss(label_smoothing=0.1), 1)
+    for other in (None, nn.CrossEntropyLoss(label_smoothing=0.2), lambda outputs, targets: outputs.sum()):
+        with pytest.raises(RunMismatch, match=r"another training run: loss was torch.*CrossEntropyLoss#"):
+            trained(other)
+    request = json.loads((tmp_path / RUN).read_text())
+    del request["loss"]  # as in a folder of an older version
+    (tmp_path / RUN).write_text(json.dumps(request))
+    assert trained(nn.CrossEntropyLoss(label_smoothing=0.1)).last.epoch == 2
+
+
 def test_a_folder_in_use_is_rejected(tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
         train(tmp_path)

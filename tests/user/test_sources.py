@@ -199,8 +199,28 @@ def test_functions_that_close_over_each_other_or_over_what_has_no_value_have_a_s
         return later, number
 
     sources = {source_of(even), source_of(odd), source_of(early)}
+
+    def early(number):
+        return later, number
+
     later = 1
     assert len({*sources, source_of(early)}) == 4
+
+
+def test_a_function_keeps_its_source_when_what_it_closes_over_changes_in_a_run() -> None:
+    calls: list[object] = []
+    count = 0
+
+    def score(network: object, *_: object) -> int:
+        nonlocal count
+        calls.append(network)
+        count += 1
+        return count
+
+    shown = partial(print, calls)
+    before = source_of(score), source_of(shown)
+    score(None)
+    assert (source_of(score), source_of(shown)) == before
 
 
 def test_a_value_without_a_text_is_described_by_its_class() -> None:

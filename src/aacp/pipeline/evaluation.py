@@ -14,6 +14,7 @@ from aacp.data.scores import accuracy
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidData, InvalidOption, UnknownModel
 from aacp.graph.tracing import trace
+from aacp.pipeline.functions import importable
 from aacp.pipeline.job import score_of
 from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask, chosen_score
@@ -83,12 +84,12 @@ def evaluate(
                 f"The hold-out of {network} is {request.holdout or 'the default'}, not {holdout}. Leave it out."
             )
         recorded = [(DATA, None if data else request.data_source or request.data)]
-        recorded += [("score", None if metric else request.metric_source)]
+        recorded += [("score", None if metric else importable(request.metric_source))]
         recorded += [(MODEL, None if model else name) for name in (request.model, Artefact.read(path).model)]
         require_trust(path, recorded, trust)
         data = data or request.data_source or request.data
-        metric = metric or request.metric_source or None
-        if metric is None and request.metric not in (accuracy.__name__, LIKENESS):
+        metric = metric or importable(request.metric_source)
+        if metric is None and (request.metric_source or request.metric not in (accuracy.__name__, LIKENESS)):
             raise InvalidOption(
                 f"{network} was scored by {request.metric}, which cannot be imported, since no module defines it. Name "
                 "a score (--metric)."

@@ -42,10 +42,9 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def importable_source(function: Callable[..., Any]) -> str:
-    """Where a function can be imported from, or nothing."""
-    source = source_of(function)
-    return source if is_importable(source) else ""
+def importable(source: str) -> str | None:
+    """A recorded source if the function can be imported from there."""
+    return source if source and is_importable(source) else None
 
 
 def restored_field(what: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from aacp.data.likeness import LIKENESS
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption
-from aacp.pipeline.functions import FUNCTIONS, restored
+from aacp.pipeline.functions import FUNCTIONS, importable, restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.preflight import check_table, known_runs
 from aacp.pipeline.pruned import Pruned
@@ -150,8 +150,8 @@ class FinishingJob:
         """The names that the folder records, or those that are given instead."""
         given = {name: value for name, value in self.given.items() if value is not None}
         for name, built_in in BUILT_IN.items():
-            known = getattr(self.request, name)
-            if known not in built_in and not {**self._recorded, **given}[name]:
+            known, source = getattr(self.request, name), getattr(self.request, f"{name}_source")
+            if (known not in built_in or source) and not {**self._recorded, **given}[name]:
                 raise InvalidOption(
                     f"The {USES[name]} of {self.folder} is {known}, which cannot be imported: no module defines it, or "
                     f"it needs settings. Name one that a module defines (--{name} package.module:function)."
@@ -166,8 +166,8 @@ class FinishingJob:
             "model": recorded.model,
             "data": recorded.data_source or recorded.data,
             "weights": recorded.weights_file or None,
-            "metric": recorded.metric_source or None,
-            "loss": recorded.loss_source or None,
+            "metric": importable(recorded.metric_source),
+            "loss": importable(recorded.loss_source),
             "holdout": recorded.holdout,
             "holdout_seed": recorded.holdout_seed or 0,
         }

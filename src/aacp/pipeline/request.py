@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from aacp.cost.budget import Budget, Limit
-from aacp.data.scores import accuracy
+from aacp.data.likeness import Likeness
+from aacp.data.scores import NetworkScore, Score, accuracy
 from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
 from aacp.disk.records import plain
@@ -26,7 +27,7 @@ from aacp.graph.assigned import assigned_attributes
 from aacp.graph.unverified import arguments_for
 from aacp.latency.deployment import Deployment
 from aacp.pipeline.defaults import PROPOSALS_FOR_WORKERS
-from aacp.pipeline.functions import FUNCTIONS, importable_source, name_of, recorded_name, restored_field
+from aacp.pipeline.functions import FUNCTIONS, name_of, recorded_name, restored_field
 from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
@@ -39,7 +40,7 @@ from aacp.runs.requests import Request, TrainingRequest, reject_training
 from aacp.runs.trainings import is_begun
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
-from aacp.user.sources import short_name
+from aacp.user.sources import are_comparable, short_name, source_of
 from aacp.user.values import shortened
 from aacp.version import __version__
 
@@ -54,9 +55,10 @@ UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request 
 TRAININGS_OF_SEARCH = ("finalists", "rungs", "finalist_training", "probe_recipe")
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
-    "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
-    "loss_source",
+    "command", "versions", "hardware", "started", "threads", "weights_file", "data_source",
 )  # fmt: skip
+# Fields that say where functions are defined, with a fingerprint if they cannot be imported.
+SOURCES = ("metric_source", "loss_source")
 # Fields about the parts of the data. A field that one of two requests does not know is not compared.
 PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
 CROSS_ENTROPY = "cross_entropy"  # the name of the loss if none is given
@@ -91,11 +93,11 @@ def register_request(
     before = _completed(read_request(folder), request)
     skipped = {*CIRCUMSTANCES}
     if is_searched:
-        skipped |= {*TRAININGS_OF_SEARCH}
+        skipped |= {*TRAININGS_OF_SEARCH, *SOURCES}  # modules may have moved, and are named again
     if before.weights == request.weights:
         skipped.add("model")  # networks with the same weights are the same, even if their names differ
     if not (request.probe_epochs or request.finalists):
-        skipped.add("loss")  # nothing is trained in the search
+        skipped |= {"loss", "loss_source"}  # nothing is trained in the search
     names = [each.name for each in fields(Request) if each.name not in skipped]
     require_same(folder.path, before, request, names, "Repeat the earlier request, or choose another folder.")
     return before
@@ -144,7 +146,13 @@ def require_same(folder: Path, before: Request, request: Request, names: Sequenc
 
 def differences(before: AnyRequest, request: AnyRequest, names: Sequence[str]) -> str:
     """The named fields in which two requests differ, with both values, for messages; empty if there are none."""
+    vague = [each for each in SOURCES if each in names and not are_comparable(*_both(before, request, each))]
+    names = [name for name in names if name not in vague]
     return "; ".join(_differences("", _settings(before, names), _settings(request, names)))
+
+
+def _both(before: AnyRequest, request: AnyRequest, name: str) -> tuple[Any, Any]:
+    return getattr(before, name), getattr(request, name)
 
 
 def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
@@ -190,7 +198,7 @@ def _written(value: Any) -> str:
         return {None: "none", False: "no", True: "yes"}[value]
     if isinstance(value, dict):
         value = [f"{key} {_written(item)}" for key, item in value.items()]
-    return shortened(", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value))
+    return shortened(", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or "none")
 
 
 def read_request(folder: RunFolder) -> Request:
@@ -290,7 +298,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         known_from=known_from,
         metric=name_of(task.score),
         data_source=task.data_source,
-        metric_source="" if task.score is accuracy else importable_source(task.score),
+        metric_source=_score_source(task.score),
         probe_recipe=plan.recipe.to_json() if plan.recipe is not None and plan.probe_epochs else None,
         finalist_training=_finalist_training(task, plan),
         **recorded_loss(task),
@@ -331,11 +339,20 @@ def circumstances() -> dict[str, Any]:
     }
 
 
+def _score_source(score: Score) -> str:
+    """Where the user's score is defined; empty for scores of ours."""
+    if score is accuracy or isinstance(score, Likeness):
+        return ""
+    if isinstance(score, NetworkScore):  # nothing can import it as a score, since it is called with a network alone
+        return f"{source_of(score.function)}#network"
+    return source_of(score)
+
+
 def recorded_loss(task: PruningTask) -> dict[str, Any]:
-    """The loss of a task as it is recorded: its name, and where it can be imported from."""
+    """The loss of a task as it is recorded: its name, and where it is defined."""
     if task.loss is None:
         return {"loss": CROSS_ENTROPY, "loss_source": ""}
-    return {"loss": name_of(task.loss), "loss_source": importable_source(task.loss)}
+    return {"loss": name_of(task.loss), "loss_source": source_of(task.loss)}
 
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:

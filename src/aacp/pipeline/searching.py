@@ -373,7 +373,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
     for path in request.known_from:
         folder = RunFolder(path)
         advice = "Leave this folder out (--from, known_from), or search with its settings."
-        require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
+        require_same(folder.path, read_request(folder), request, (*ESTIMATE_FIELDS, "metric_source"), advice)
         history = recorded(folder).whole
         for counts in history.counts_in_parts():
             graph.valid_counts(counts)  # rejects structures of another graph

@@ -22,7 +22,7 @@ from aacp.runs.trainings import is_begun, read_training, remove_training, run_of
 from aacp.train.recipe import Recipe
 
 # Fields that change the result of a training.
-DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "loss", "teacher")
+DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "loss", "loss_source", "teacher")
 
 
 def register_training(run: RunFolder, task: PruningTask, plan: Plan, again: bool) -> RunFolder:

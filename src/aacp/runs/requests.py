@@ -70,9 +70,9 @@ class Request(Record):
     holdout_size: int | None = None  # the number of these examples; None if it was not known
     test_size: int | None = None  # the number of test examples; None if it was not known
     data_source: str = ""  # the data as named on the command line, with its path
-    metric_source: str = ""  # package.module:function of the score
+    metric_source: str = ""  # where the user's score is defined: package.module:function, or with a fingerprint
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
-    loss_source: str = ""  # package.module:function of the loss
+    loss_source: str = ""  # where the user's loss is defined, likewise
     threads: int = 0  # how many threads torch used; 0 in files of older versions
     proposals: int | None = None  # structures without a score that the search keeps proposed; None: the method's
     screening: float | None = None  # the share of the images that the search scored structures on, if it is not all
@@ -101,7 +101,7 @@ class TrainingRequest(Record):
     init: str = ""  # the first weights: "inherited", "network" or "he"; empty in files of older versions
     train_on_holdout: bool = False
     loss: str = "cross_entropy"
-    loss_source: str = ""  # package.module:function of the loss
+    loss_source: str = ""  # where the user's loss is defined, likewise
     teacher: str = ""  # fingerprint of the teacher's weights; empty if it is the unpruned network or there is none
     mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files

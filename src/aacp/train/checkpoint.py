@@ -18,12 +18,15 @@ from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.train.teaching import Loss
 from aacp.train.threads import THREADS
 from aacp.train.trained_as import State, TrainedAs
+from aacp.user.sources import are_comparable, source_of
 
 MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other entries are in parts "optimiser.KEY"
 MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
 OPTIMISER = "optimiser"
+LOSS = "loss"  # in the request: where the user's loss is defined; empty for cross-entropy
 OTHERS = "others"  # the part of the file that holds parameters of the optimiser that are not the network's
 # Names of what an optimiser has state for, besides parameters of the network: no name of these begins with a dot.
 OTHER = ".parameter."  # and the numbers of its group and of its place there
@@ -203,7 +206,11 @@ def _is_laid_out_otherwise(value: Tensor, owner: Any) -> bool:
 
 
 def training_request(
-    model: nn.Module, recipe: Recipe, data: dict[str, Any], teacher: nn.Module | Sequence[nn.Module] | None
+    model: nn.Module,
+    recipe: Recipe,
+    data: dict[str, Any],
+    teacher: nn.Module | Sequence[nn.Module] | None,
+    loss: Loss | None = None,
 ) -> dict[str, Any]:
     """What a run is to compute, as run.json records it: everything that changes the result.
 
@@ -215,6 +222,7 @@ def training_request(
         recipe: the settings, with the batch size that is used.
         data: the identity of the training data.
         teacher: the network or networks to imitate, if any.
+        loss: the user's loss; None is cross-entropy.
     """
     teachers = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
     state = model.state_dict()
@@ -226,6 +234,7 @@ def training_request(
             "numbers": sum(tensor.numel() for tensor in state.values()),
             "starting weights": digest(model.parameters()),
         },
+        LOSS: "" if loss is None else source_of(loss),
         "teachers": [digest(network.state_dict().values()) for network in teachers],
     }
 
@@ -243,6 +252,8 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
         )
     recorded.pop(THREADS, None)  # `fit` has set it
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
+    if LOSS not in recorded or (recorded[LOSS] and not are_comparable(recorded[LOSS], request[LOSS])):
+        recorded[LOSS] = request[LOSS]  # older versions did not record it
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]

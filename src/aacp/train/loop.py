@@ -113,7 +113,7 @@ def fit(
         is_finished = place is not None and (place.path / WEIGHTS).exists()
         if place is not None and not is_finished:
             stack.enter_context(using_threads(recorded_threads(place), fabric.device, place.path))
-        request = {} if place is None else training_request(model, recipe, source.identity(), teacher)
+        request = {} if place is None else training_request(model, recipe, source.identity(), teacher, loss)
         stack.enter_context(_restored_afterwards(model))
         steps = 0 if is_finished else recipe.epochs * source.steps
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.

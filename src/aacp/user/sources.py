@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,17 +25,34 @@ FINGERPRINT_LENGTH = 8  # hexadecimal digits
 SCRIPT = "__main__"  # the module that a script defines
 SCRIPT_ELSEWHERE = "__mp_main__"  # what a process that it has started calls this module
 DESCRIBED = (types.FunctionType, types.MethodType, partial)  # values that are described like functions
+_FIRST_SOURCES: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object, such as <function accuracy at 0x7f3a20>
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """Where a function or class is defined: `package.module:name`, with a fingerprint if it cannot be imported."""
-    return _source(function, ())
+    """Where a function or class is defined: `package.module:name`, with a fingerprint if it cannot be imported.
+
+    A function keeps the source that it had first: what it closes over may change while a run lasts.
+    """
+    if not isinstance(function, (types.FunctionType, partial)):
+        return _source(function, ())
+    if function not in _FIRST_SOURCES:
+        _FIRST_SOURCES[function] = _source(function, ())
+    return _FIRST_SOURCES[function]
 
 
 def is_importable(source: str) -> bool:
     """Whether the function of a recorded source can be imported."""
     return "#" not in source
+
+
+def are_comparable(before: str, now: str) -> bool:
+    """Whether a recorded source and that of this call show if the functions are the same; both may be empty.
+
+    Older versions recorded none of a function that cannot be imported, and a function of a script may be imported in
+    another call.
+    """
+    return bool(before) and (not now or is_importable(before) == is_importable(now))
 
 
 def short_name(source: str) -> str:
