@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from aacp.data.batches import Batches
 from aacp.data.examples import bytes_of, call, tensors_in
+from aacp.data.layouts import computing_layout
 from aacp.errors import InvalidData
-from aacp.pytorch.layout import guard
+from aacp.pytorch.layout import guard, lay_out
 from aacp.pytorch.modules import private_copy
 
 LIKENESS = "likeness"  # the name of this score in run.json, summaries and reports
@@ -42,9 +43,9 @@ class Likeness:
     def __call__(self, network: nn.Module, batches: Batches) -> float:
         reference = self._references.get(batches)
         if reference is None:
-            reference = _Reference.of(self._outputs(self._copy_on(batches.device), batches))
+            reference = _Reference.of(self._outputs(self._copy_for(batches), batches))
             self._references[batches] = reference
-        kept = reference.outputs or self._outputs(self._copy_on(batches.device), batches)
+        kept = reference.outputs or self._outputs(self._copy_for(batches), batches)
         errors = torch.zeros(len(reference.variances), dtype=torch.float64)
         for found, expected in zip(self._outputs(network, batches), kept, strict=True):
             errors += _squared_errors(found, expected)
@@ -61,11 +62,14 @@ class Likeness:
             )
         return 1 - float((errors[varying] / reference.variances[varying]).mean())
 
-    def _copy_on(self, device: torch.device) -> nn.Module:
-        if device not in self._copies:
-            self._copies[device] = private_copy(self._original, device)
-            guard(self._copies[device])
-        return self._copies[device]
+    def _copy_for(self, batches: Batches) -> nn.Module:
+        """A copy of the original on the device of the data, in the layout in which networks are scored there."""
+        if batches.device not in self._copies:
+            twin = private_copy(self._original, batches.device)
+            lay_out(twin, computing_layout(twin, batches))
+            guard(twin)
+            self._copies[batches.device] = twin
+        return self._copies[batches.device]
 
     @staticmethod
     def _outputs(network: nn.Module, batches: Batches) -> Iterator[list[Tensor]]:

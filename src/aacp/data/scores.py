@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.data.batches import Batches
-from aacp.data.examples import call, copied, inputs_of, targets_of, tensors_in
+from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore, is_device_failure
-from aacp.pytorch.layout import PLAIN, guarded, laid_out, usable_layout
-from aacp.pytorch.modules import copy_module, evaluating
+from aacp.pytorch.modules import copy_module
 from aacp.user.code import described_failure
 from aacp.user.progress import Silence, report_progress
 from aacp.user.values import finite_score
@@ -100,28 +98,6 @@ def scored(score: Score, network: nn.Module, batches: Batches, where: str) -> fl
             "must return one number."
         ) from error
     return finite_score(value, where)
-
-
-def computing_layout(model: nn.Module, batches: Batches) -> torch.memory_format:
-    """The memory layout in which a network without gradients computes fastest, as far as its code runs with it.
-
-    On a GPU that is not the way to speed, but masked execution.
-    """
-    if batches.device.type != "cpu":
-        return PLAIN
-    return usable_layout(model, lambda network: call(network, copied(batches.example())))
-
-
-@contextmanager
-def ready_to_score(model: nn.Module, example: Batches) -> Iterator[None]:
-    """A network in evaluation mode and in the layout in which it computes fastest, guarded: see `guard`.
-
-    Args:
-        model: the network, on the device of the data.
-        example: data of which the first example is tried.
-    """
-    with evaluating(model), laid_out(model, computing_layout(model, example)), guarded(model):
-        yield
 
 
 def accuracy(model: nn.Module, batches: Batches) -> float:

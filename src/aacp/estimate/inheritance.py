@@ -17,7 +17,7 @@ from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.examples import tensors_in
-from aacp.data.scores import computing_layout
+from aacp.data.layouts import computing_layout
 from aacp.errors import InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, running_norms, set_statistics

@@ -20,9 +20,9 @@ from torch import fx, nn
 
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, bytes_of, call
+from aacp.data.layouts import computing_layout
 from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
-from aacp.data.scores import computing_layout
 from aacp.errors import InvalidData, failing_as
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.pytorch.internals import BatchNorm, LiveMemory, pytree

@@ -14,8 +14,9 @@ from aacp.channels.structure import Structure
 from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.examples import has_targets
+from aacp.data.layouts import ready_to_score
 from aacp.data.likeness import Likeness
-from aacp.data.scores import Score, WatchedBatches, accuracy, ready_to_score, scored
+from aacp.data.scores import Score, WatchedBatches, accuracy, scored
 from aacp.data.splits import Data, Holdout, Source, require_examples, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from aacp.data.batches import Batches
-from aacp.data.scores import WatchedBatches, accuracy, ready_to_score, scored
+from aacp.data.layouts import ready_to_score
+from aacp.data.scores import WatchedBatches, accuracy, scored
 from aacp.data.splits import Holdout
 from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
