@@ -286,7 +286,7 @@ def test_a_damaged_file_is_rejected_by_name(real: aacp.Deployment, tmp_path: Pat
         for content in (whole[: len(whole) // 2], b""):
             file.write_bytes(content)
             with pytest.raises(
-                aacp.ExportFailed, match=r"cannot open network\..*\. Export \w+ network|Export it again"
+                aacp.ExportFailed, match=r"cannot open network\..*(\. Export \w+ network|export it again)"
             ):
                 runtime.prepare(tmp_path / f"network{runtime.suffix}", EXAMPLE, device=real.device, threads=1)
         file.write_bytes(whole)
