@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from statistics import fmean, stdev
 
 from evidence.claims import Claim, Row, says, states, table
-from evidence.raw import RESULTS, raw
+from evidence.raw import RESULTS, raw, records
 
 PAGE = "docs/results.md"
 PAPER_METHODS = ("paper", "released", "de")
@@ -23,8 +22,8 @@ def without_zero(share: float) -> str:
 def the_present_default_finds_after_50_evaluations() -> Iterator[Claim]:
     bests = []
     for seed in (0, 1):
-        lines = (RESULTS / f"prune_cifar10_finetune_mixed/default-{seed}/history.jsonl").read_text().splitlines()
-        bests.append(without_zero(max(json.loads(line)["score"] for line in lines[:50])))
+        found = records(RESULTS / f"prune_cifar10_finetune_mixed/default-{seed}/history.jsonl")
+        bests.append(without_zero(max(each["score"] for each in found[:50])))
     yield says("the default has {} and {} after 50 evaluations", *bests)
 
 

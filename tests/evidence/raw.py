@@ -17,6 +17,11 @@ def raw(name: str) -> Any:
     return json.loads((RESULTS / name).read_text())
 
 
+def records(path: Path) -> list[Any]:
+    """The records of a file that holds one in each line."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def pct(share: float, digits: int = 2) -> str:
     """A share in per cent, without the sign."""
     return f"{100 * share:.{digits}f}"
