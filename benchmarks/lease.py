@@ -109,7 +109,14 @@ def bring(number: str) -> None:
     if len(pieces) < int((here / "pieces").read_text()):
         return
     code = LEASE / "aacp"  # a copy, because every call writes the checkout again
-    shutil.copytree(ROOT, code, ignore=shutil.ignore_patterns("data", ".git", ".venv"), dirs_exist_ok=True)
+    code.mkdir(exist_ok=True)
+    for path in ROOT.iterdir():
+        if path.name in (".git", ".venv", "data"):
+            continue
+        if path.is_dir():
+            shutil.copytree(path, code / path.name, dirs_exist_ok=True)
+        else:
+            shutil.copy2(path, code / path.name)
     whole = LEASE / "whole.tar"
     whole.write_bytes(b"".join(piece.read_bytes() for piece in pieces))
     with tarfile.open(whole) as archive:
@@ -207,7 +214,7 @@ def main() -> None:
     parser.add_argument("--also", nargs="+", type=Path, default=[], help="files and folders to send as well")
     parser.add_argument("--low", action="store_true", help="other plans go first on the GPU")
     parser.add_argument("--weights", action="store_true", help="pack the weights of unfinished trainings too")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     match options.action, options.words:
         case "prepare", [parts, builder]:
             prepare(Path(parts), Path(builder), options.also)

@@ -51,6 +51,7 @@ def test_a_lease_sends_all_data_and_brings_results_back(
     files = {
         checkout / "docs/page.md": "page",
         checkout / "examples/one.py": "",
+        checkout / "src/data/read.py": "module",
         checkout / "benchmarks/gpu.py": MEASURES,
         checkout / "benchmarks/results/known.json": "{}",
         checkout / "benchmarks/results/bases/net/weights.safetensors": "w" * 1000,
@@ -80,17 +81,19 @@ def test_a_lease_sends_all_data_and_brings_results_back(
     assert len(pieces) > 2
     left = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}
     assert {path for path in left if not path.startswith((".git", "data"))} == {
-        *("benchmarks/gpu.py", "benchmarks/results/known.json")
+        *("benchmarks/gpu.py", "benchmarks/results/known.json", "src/data/read.py")
     }
     for piece in pieces:
         lease.bring(str(piece))
     assert (tmp_path / "home/lease/cifar10/all").read_text() == "1" * 1500 + "2" * 1500
     assert (tmp_path / "home/lease/small/teacher.pth").read_text() == "t" * 10
+    assert (tmp_path / "home/lease/aacp/src/data/read.py").read_text() == "module"
     lease.restore()
     assert all(file.read_text() == text for file, text in files.items())
 
     monkeypatch.setenv("LEASE_SECONDS", "1000")
-    lease.begin("first", ["plan-a", "plan-b@0"], is_low=True)
+    monkeypatch.setattr(sys, "argv", ["lease.py", "begin", "first", "--low", "plan-a", "plan-b@0"])
+    lease.main()
     lease.look(60, tmp_path / "out", with_weights=False)
     assert "step/search-0: 30 epochs" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "out/first").iterdir()] == ["measured.tgz"]
