@@ -125,7 +125,7 @@ class Searcher(ABC, Generic[Settings]):
             settings: the settings of the method, by default those of `settings_type()`.
             start: structures to evaluate first, beside the method's own.
             known: candidates that searches of the same network under other budgets have evaluated. The best of those
-                with similar costs are rescaled and evaluated first, and a method with a model learns from them.
+                with similar costs are scaled to the budget and evaluated first; a method with a model learns from them.
         """
         self.space = space
         self.budget = budget
@@ -136,8 +136,8 @@ class Searcher(ABC, Generic[Settings]):
         self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
         self.generator = np.random.default_rng(self.seed)
         self.prior = closest(known or History(), budget)
-        first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
-        self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
+        given = np.array([space.genes(space.snap(s)) for s in start], dtype=np.int64).reshape(-1, len(space))
+        self.start = np.concatenate([given, warm_starts(self.prior, self.rescaling)])
         self._ledger = Ledger(space)
         self._tried_in_vain = -1  # the number of evaluations after which nothing new could be proposed ahead
         self.begin()
