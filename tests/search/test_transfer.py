@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from aacp.bench.networks import resnet
+from aacp.bench.problems import Problem
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, Limit
+from aacp.search.guided import GuidedEvolution
 from aacp.search.history import Candidate, History
+from aacp.search.loop import run_search
+from aacp.search.methods import searcher
 from aacp.search.rescaling import Rescaling
 from aacp.search.transfer import CLOSEST, WARM_STARTS, closest, in_proportion, warm_starts
 
@@ -17,6 +21,16 @@ SPACE = SearchSpace.from_widths(NETWORK.widths)
 
 def at_rate(rate: float) -> Budget:
     return Budget(Limit(NETWORK.macs(), pruning_rate=rate))
+
+
+def search_at(problem: Problem, rate: float, seed: int = 0, **options: object) -> GuidedEvolution:
+    return searcher("default", problem.space, at_rate(rate), seed, **options)
+
+
+@pytest.fixture(scope="module")
+def known(problem: Problem) -> History:
+    """Sixty evaluations at -48 % MACs."""
+    return run_search(search_at(problem, 0.48), problem.estimate, evaluations=60).history
 
 
 def test_the_best_of_the_closest_are_brought_to_the_budget() -> None:
@@ -54,3 +68,26 @@ def test_a_structure_that_fits_grows_in_proportion() -> None:
     ratios = grown / np.array(half.counts)
     assert ratios.min() > 1.5
     assert ratios.max() - ratios.min() < 0.15
+
+
+def test_first_structures_that_the_known_scores_speak_against_are_not_evaluated(
+    problem: Problem, known: History
+) -> None:
+    fresh, taught = search_at(problem, 0.5).ask(), search_at(problem, 0.5, known=known).ask()
+    others = [structure for structure in fresh if structure not in taught]
+    assert len(fresh) == 9
+    assert len(taught) < WARM_STARTS + 5
+    best = max(problem.estimate(structure) for structure in taught)
+    assert len(others) > 3
+    assert all(problem.estimate(structure) < best for structure in others)
+
+
+def test_structures_that_are_given_are_evaluated_in_any_case(problem: Problem, known: History) -> None:
+    *_, bad = sorted(search_at(problem, 0.5).ask(), key=lambda structure: -problem.estimate(structure))
+    assert bad not in search_at(problem, 0.5, known=known).ask()
+    assert bad in search_at(problem, 0.5, known=known, start=[bad]).ask()
+
+
+def test_without_known_candidates_nothing_is_left_out(problem: Problem) -> None:
+    fresh = search_at(problem, 0.5).ask()
+    assert search_at(problem, 0.5, known=History()).ask() == fresh

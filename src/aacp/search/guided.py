@@ -27,6 +27,7 @@ MAX_OBSERVATIONS = 400  # the model is fitted to the best 400 candidates: its co
 REFIT_GROWTH = 1.35  # the kernel is chosen again when the number of observations has grown by this factor
 PARENTS = 15  # the number of structures that offspring are made from
 RANDOM_SHARES = (0.1, 0.0)  # random vectors among the offspring of round one and two; in round two none would be picked
+CHANCE = 2  # a structure is clearly too bad if this many standard deviations more would not make it the best
 SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the model's prediction has the rest
 # With more groups and more evaluations than these, a ridge model is tried too: it is better if groups do not interact.
 RIDGE_MIN_GROUPS = 40
@@ -64,11 +65,25 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
 
     def propose(self) -> Genes:
         if not len(self.history):
-            begin = [self.start, seeds(self.rescaling, self.generator), self.sample(self.settings.random)]
-            return self.rescaling(np.concatenate(begin), self.generator)
+            return self._first_generation()
         if len(self.history) >= REFIT_GROWTH * self._fitted:
             self._choose_model()
         return self._diverse(self._ranked(self._model()))
+
+    def _first_generation(self) -> Genes:
+        """The structures to start with, analytic shapes and random structures.
+
+        With known candidates, a shape or random structure is left out if its predicted score is clearly too low.
+        """
+        begin = [self.start, seeds(self.rescaling, self.generator), self.sample(self.settings.random)]
+        rows = self.rescaling(np.concatenate(begin), self.generator)
+        if not self.prior:
+            return rows
+        self._choose_model()
+        means, deviations = self._model().predict(self._widths(rows))
+        is_kept = means + CHANCE * deviations >= means.max()
+        is_kept[: len(self.start)] = True
+        return np.asarray(rows[is_kept])
 
     @property
     def lookahead(self) -> int:
