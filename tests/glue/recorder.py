@@ -34,11 +34,10 @@ Passes = dict[str, dict[str, set[str]]]
 
 
 class Recorder:
-    """The reads, passes and losses of one run in the folder `run`."""
+    """The reads, passes and losses of one run in its folder."""
 
-    def __init__(self, run: Path, model: nn.Module) -> None:
-        # Under the name of the argument it would be a setting of `score`, which then differs between two runs.
-        self.folder = run
+    def __init__(self, folder: Path, model: nn.Module) -> None:
+        self.folder = folder
         self.data = data(self._on_read)
         self._full = _size(model)
         self._scores = threading.Event()

@@ -149,6 +149,13 @@ def test_other_settings_of_an_object_give_another_source() -> None:
     assert len({source_of(loss) for loss in losses}) == len(losses)
 
 
+def test_a_path_is_not_part_of_a_source() -> None:
+    places = (Path("runs/first"), Path("runs/second"))
+    for make in (Weighted, lambda share: Weighted(0.3, [share]).cost, lambda share: lambda: share):
+        assert len({source_of(make(place)) for place in places}) == 1
+        assert source_of(make(places[0])) != source_of(make("runs/first"))
+
+
 def test_what_an_object_counts_is_none_of_its_settings() -> None:
     used = Weighted(0.3)
     used(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import re
 import sys
 import types
@@ -148,7 +149,7 @@ def _instructions(code: types.CodeType) -> Iterator[str]:
 
 
 def _text(value: object, within: tuple[Any, ...] = ()) -> str:
-    """The text of a value without what differs between processes: addresses, and the order of sets.
+    """The text of a value without what differs between processes and runs: addresses, the order of sets, and paths.
 
     Args:
         value: a constant, a default, an argument, a setting, or a value that a function closes over.
@@ -157,6 +158,8 @@ def _text(value: object, within: tuple[Any, ...] = ()) -> str:
     """
     is_described = bool(within) and not any(value is each for each in within)
     inside = (*within, value) if is_described else ()
+    if isinstance(value, os.PathLike):
+        return "path"
     if type(value) is tuple:
         inner = ", ".join(_text(each, within) for each in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
