@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -225,6 +226,12 @@ def circumstances(device: str) -> Row:
     gpu = torch.cuda.get_device_name() if torch.device(device).type == "cuda" else None
     hardware = {"machine": machine(), "gpu": gpu, "threads": torch.get_num_threads()}
     return {"command": " ".join(["python", *words]), "versions": versions, "hardware": hardware}
+
+
+def commit() -> str:
+    """The commit of the code of aacp that this process runs."""
+    words = ["git", "-C", str(Path(aacp.__file__).parent), "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def without_folders(word: str) -> str:

@@ -29,7 +29,6 @@ import json
 import multiprocessing
 import platform
 import statistics
-import subprocess
 import tempfile
 import time
 import traceback
@@ -51,6 +50,7 @@ from aacp.graph.tracing import prepare
 from aacp.graph.verification import randomised_copy
 from aacp.pytorch.modules import named_tensors
 from aacp.runs.provenance import machine
+from repair_treatments import commit
 from tasks_networks import NETWORKS, imported
 
 SKIPPED = "not tried"  # in place of the outcome of the ONNX export
@@ -201,12 +201,6 @@ def shown(name: str, row: dict[str, Any]) -> str:
     texts = f"{entry.task:22s} {entry.library:28s} {entry.name:36s}"
     reason = row["reason"] or ("" if onnx == "equal" else f"ONNX: {row['onnx']}")
     return f"{texts} {exact:6s} {share}  ONNX {onnx:6s} {row.get('seconds', 0):6.1f} s  {reason[:160]}"
-
-
-def commit() -> str:
-    """The commit whose code this process runs."""
-    found = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
-    return found.stdout.strip()
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import argparse
 import json
 import platform
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -35,6 +34,7 @@ from aacp.graph.verification import Verifier, randomised_copy
 from aacp.pytorch.modules import copy_module, private_copy
 from aacp.runs.provenance import machine
 from aacp.zoo.models import build_model, example_input
+from repair_treatments import commit
 
 WARM_UP = "timm:resnet18"
 NETWORKS = ["timm:mobilenetv3_large_100", "timm:resnet50", "timm:efficientnet_b0", "timm:hrnet_w18"]
@@ -124,7 +124,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
     small = build_model(WARM_UP).eval()
     aacp.trace(small, example_input(small))  # imports all modules of aacp in which names are replaced
     print(" " * 30 + "".join(f"{part:>12s}" for part in (*PARTS, "rest", "cpu", "wall")))
@@ -135,7 +134,7 @@ def main() -> None:
     if options.out:
         result = {
             "command": "python benchmarks/trace_speed.py",
-            "commit": commit.stdout.strip(),
+            "commit": commit(),
             "machine": f"{options.machine}, 1 thread",
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
             "medians": {name: medians(rows) for name, rows in traces.items()},
