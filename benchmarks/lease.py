@@ -2,8 +2,8 @@
 
 `prepare` joins the data and the bases into pieces, each of which fits into a call, and removes the files from the
 checkout that no plan reads. On the machine, `bring` puts the pieces together, `begin` starts plans of gpu.py that run
-on between calls, and `look` waits and packs what is measured. Afterwards `restore` brings the files of the checkout
-back, and `record` adds what was measured to benchmarks/results, without paths of the machine.
+on between calls, and `look` waits and packs what is measured. `record` adds it to benchmarks/results, without paths of
+the machine; a later `look` replaces results that were unfinished. `restore` brings the files of the checkout back.
 
 Here, before, which writes data/1, data/2 and so on:
     python benchmarks/lease.py prepare PARTS BUILDER [--also PATH ...]
@@ -12,15 +12,16 @@ the folder of the variable OUT:
     python benchmarks/lease.py bring PIECE
     python benchmarks/lease.py begin NAME PLAN ... [--low]
     python benchmarks/lease.py look SECONDS [--weights]
-Here, afterwards, with the folder of what came back:
+Here, after each `look`, with the folder of what came back, and at the end `restore`:
+    python benchmarks/lease.py record FOLDER && git add benchmarks/results/*.json && git commit -m MESSAGE
     python benchmarks/lease.py restore
-    python benchmarks/lease.py record FOLDER
 
 PARTS holds CIFAR-10 as the program BUILDER fetched it, which assembles it on the machine. --also sends further files
 for --small of gpu.py, or folders that `look` packed in another lease: a state of that name continues. With --low,
 commands of other plans go first on the GPU. With --weights, the weights of unfinished trainings are packed too. All
 plans end LEASE_SECONDS (1800) after the first `bring`, less the time to pack. Write down all calls of a lease before
-the first one, and give them without a pause: a machine that is idle for half a minute is lost with all it holds.
+the first one, and give them without a pause: a machine that is idle for half a minute is lost with all it holds. Look
+every few minutes, because a call that is cut off here brings nothing back.
 """
 
 from __future__ import annotations
