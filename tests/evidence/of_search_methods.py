@@ -74,9 +74,10 @@ def a_search_that_knows_others_is_ahead() -> Iterator[Claim]:
     for rows in found["accuracy in per cent"].values():
         assert len(rows["taught"]) == 12
         apart = [taught[0] - fresh[-1] for taught, fresh in zip(rows["taught"], rows["fresh"], strict=True)]
-        means.append(abs(fmean(apart)))
+        means.append(fmean(apart))
         errors.append(stdev(apart) / len(apart) ** 0.5)
-    yield says("within {:.1f} points of where a fresh search is", max(means))
+    words = "{:.2f} points below to {:.2f} points above where a fresh search is after {}"
+    yield says(words, -min(means), max(means), found["marks"][-1])
     yield says("(standard errors {:.2f} to {:.2f})", min(errors), max(errors))
 
 
