@@ -12,10 +12,12 @@ import pytest
 import torch
 
 import aacp
+from aacp.channels.structure import Structure
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.sweep import Sweep, folder_name, sweep
 from aacp.pipeline.training import TrainingRun
+from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 
 pytestmark = pytest.mark.slow
@@ -86,30 +88,42 @@ def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
     assert all(row["macs"] == aacp.macs(graph)(row["counts"]) for row in written)
 
 
+@pytest.fixture
+def scored_by_macs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates that are better the fewer MACs a structure has, so that the tightest budget has the best structure."""
+
+    def score(self: PSAE, structure: Structure) -> float:
+        return 1 / float(aacp.macs(self.inheritance.graph)(structure))
+
+    monkeypatch.setattr(PSAE, "_estimate", score)
+
+
+def best_score(folder: RunFolder) -> float:
+    """The best score that the search in a folder has found itself."""
+    return max(line["score"] for line in lines(folder.path / "history.jsonl"))
+
+
+@pytest.mark.usefixtures("scored_by_macs")
 @pytest.mark.parametrize("order", [(0.3, 0.5), (0.5, 0.3)])
-def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_path: Path, monkeypatch, order) -> None:
-    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure: 1 / sum(structure))  # the smaller, the better
+def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_path: Path, order) -> None:
     found = sweep(model, data, [{"macs": rate} for rate in order], tmp_path, plan=PLAN, name="digits_resnet")
-    tight, loose = (found.choices[order.index(rate)] for rate in (0.5, 0.3))
-    smallest = min(sum(line["counts"]) for folder in found.folders for line in lines(folder.path / "history.jsonl"))
-    own = min(sum(line["counts"]) for line in lines(found.folders[order.index(0.3)].path / "history.jsonl"))
-    assert sum(tight.counts) == smallest < own  # or this shows nothing
-    assert loose.counts == tight.counts
-    assert [limit.pruning_rate for limit in loose.limits] == [0.3]
+    loose, tight = map(order.index, (0.3, 0.5))
+    best = best_score(found.folders[tight])
+    assert best > best_score(found.folders[loose])  # or this shows nothing
+    assert found.choices[loose].score == best
+    assert [limit.pruning_rate for limit in found.choices[loose].limits] == [0.3]
     again = sweep(model, data, [{"macs": rate} for rate in order], tmp_path, plan=PLAN, name="digits_resnet")
     assert again.choices == found.choices
 
 
-def test_a_better_structure_of_an_earlier_run_is_kept(model, data, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure: 1 / sum(structure))  # the smaller, the better
+@pytest.mark.usefixtures("scored_by_macs")
+def test_a_better_structure_of_an_earlier_run_is_kept(model, data, tmp_path: Path) -> None:
     (earlier,) = sweep(model, data, [{"macs": 0.7}], tmp_path / "earlier", plan=PLAN, name="digits_resnet").choices
     known_from = [tmp_path / "earlier" / "macs-0.7"]
     budgets = [{"macs": rate} for rate in (0.5, 0.3)]
     found = sweep(model, data, budgets, tmp_path / "later", plan=PLAN, known_from=known_from, name="digits_resnet")
-    tight, loose = (
-        min(sum(line["counts"]) for line in lines(folder.path / "history.jsonl")) for folder in found.folders
-    )
-    assert sum(earlier.counts) < tight < loose  # or this shows nothing
+    tight, loose = map(best_score, found.folders)
+    assert earlier.score > tight > loose  # or this shows nothing
     assert [choice.counts for choice in found.choices] == [earlier.counts, earlier.counts]
 
 
