@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ def main() -> None:
     aacp.load_weights(model, options.weights)
     data = aacp.load_data(f"cifar10:{options.data}")
     graph = aacp.trace(model, aacp.example_input(model))
-    table = aacp.LatencyTable.load(options.recorded / "latency.json")
+    # The machine that recorded the runs may be another one.
+    table = replace(aacp.LatencyTable.load(options.recorded / "latency.json"), elsewhere=True)
     space = aacp.SearchSpace(graph, options.step)
     limits = aacp.Budget.of({"latency": options.latency_rate})
     found = options.out / f"{NAME}.json" if options.out else None
