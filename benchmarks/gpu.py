@@ -12,11 +12,12 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
         [--from FOLDER] [--out FOLDER] [--together]
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. For the plan imagenette
-it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. Plans run in the
-order in which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. A step may be
-given in place of a plan. The steps of a plan that measures times run one after the other and beside no other plan;
-commands of other plans share the GPU under MPS. PLAN@0 or PLAN@0,1 runs these seeds of the steps that have three, in a
-share of their time; a later call with all seeds takes over what is finished.
+it also has what imagenette.py writes: the folder imagenette and the weights imagenette.safetensors. For the plan
+imagenet-50 it has the folder val3000 of pictures for repair_mobilenet.py, and its weights. Plans run in the order in
+which they are given, or all at once with --together; ONE+OTHER is a plan with the steps of both. A step may be given in
+place of a plan. The steps of a plan that measures times run one after the other and beside no other plan; commands of
+other plans share the GPU under MPS. PLAN@0 or PLAN@0,1 runs these seeds of the steps that have three, in a share of
+their time; a later call with all seeds takes over what is finished.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ ARMS = "--arms uniform search repaired"
 CIFAR10 = "cifar10:{data}"
 IMAGENETTE = "imagefolder:{small}/imagenette"
 MOBILENET_V2 = "{small}/imagenette.safetensors"
+IMAGENET = "{small}/mobilenet_v2-b0353104.pth"
 RESNET18 = "{state}/bases/resnet18/weights.safetensors"
 # The rate of plans that were partly measured when fewer than 100 epochs had the full learning rate.
 FULL_RATE = "--lr 0.05"
@@ -249,6 +251,16 @@ PLANS = {
             )
         )
     ),
+    "imagenet-50": Plan(
+        (
+            Step(
+                "imagenet-50", 420, f"python benchmarks/repair_mobilenet.py --weights {IMAGENET} --pictures "
+                "{small}/val3000 --rates 0.5 --evaluations 200 --orders activation --mimic 3000 "
+                "--parts baselines product --label _50_gpu --out {out} --device cuda",
+                resumes=False,
+            ),
+        )
+    ),
     "imagenette-resnet18": Plan(
         (
             Step(
@@ -392,7 +404,7 @@ PLANS = {
             timing("estimate-resnet56", 120, f"{ESTIMATE} resnet56 {PUBLIC} --data cifar10:{{data}} --out {{out}}"),
             timing(
                 "estimate-mobilenet", 200, f"{ESTIMATE} torchvision:mobilenet_v2 --data noise:224 --rate 0.3 "
-                "--structures 50 --reference 30 --weights {small}/mobilenet_v2-b0353104.pth --out {out}",
+                f"--structures 50 --reference 30 --weights {IMAGENET} --out {{out}}",
             ),
             timing("first-estimate", 60, f"python benchmarks/first_estimate.py {PUBLIC} --data {{data}} --out {{out}}"),
             timing("search", 300, f"{SEARCH} resnet56 {PUBLIC} --data cifar10:{{data}} --out {{out}}"),

@@ -8,6 +8,7 @@ only recalibrated. With 1,000 pictures the standard error of a score is about 1.
 
     python benchmarks/repair_mobilenet.py --weights FILE --pictures FOLDER [--rates 0.3 0.2 0.1] [--evaluations 200]
         [--orders obs activation] [--mimic 300 1000] [--parts baselines product searched] [--device cuda] [--out FOLDER]
+        [--label _TEXT]
     python benchmarks/repair_mobilenet.py --smoke
 
 FOLDER holds fit, search and test, each with folders of pictures of 224 x 224 named by ImageNet's class index.
@@ -64,8 +65,7 @@ class Comparison:
         self.save()
 
     def save(self) -> None:
-        name = "repair_mobilenet_smoke" if self.options.smoke else "repair_mobilenet"
-        shared.write(self.options.out, name, self.result)
+        shared.write(self.options.out, f"repair_mobilenet{self.options.label}", self.result)
 
     # -- what users have otherwise ------------------------------------------------------------------------------------
 
@@ -185,10 +185,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="untrained, with a few random pictures")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--label", default="", help="end of the name of the result file")
     options = parser.parse_args()
     if not options.smoke and not (options.weights and options.pictures):
         parser.error("Give --weights and --pictures, or --smoke.")
     if options.smoke:
+        options.label = "_smoke"
         options.rates = [0.3]
         options.evaluations = 3
         options.orders = ["activation"]
