@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric.plugins.precision import MixedPrecision
 from torch.nn import functional as F
 
 import aacp
 from aacp.train.fabric import make_fabric
+from aacp.train.optimisers import optimiser_for
 from aacp.train.recipe import DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED
 from aacp.train.sources import CLIP, as_carried_out, batches_of
 from train.small_data import network, same, small_images, weights
@@ -246,3 +248,38 @@ def test_what_has_no_meaning_is_rejected(fields: dict[str, Any], words: str) -> 
 def test_functions_that_fail_are_named(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         trained(aacp.Recipe(epochs=1, batch_size=16, lr=0.1, **fields))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_in_float16_an_overflow_in_the_first_step_changes_nothing_later(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda *values, **options: fill(*values, **options).fill_(1e6))
+    recipe = replace(FINETUNE, optimiser=name, nesterov=False, precision="16-mixed")
+    inputs, labels = next(batches_of(small_images(), ADAMW, make_fabric(device="cpu")).epoch(0))
+    outcomes = []
+    for overflows in (True, False):
+        model = network().eval()  # a skipped step changes the statistics of batch norms in training mode
+        optimiser = optimiser_for(model, recipe, torch.device("cpu"), torch.float16)
+        plugin = MixedPrecision("16-mixed", "cuda", scaler=torch.amp.GradScaler("cpu", init_scale=4.0))
+        for is_finite in ([False] if overflows else []) + [True, True]:
+            optimiser.zero_grad()
+            plugin.scaler.scale(F.cross_entropy(model(inputs), labels)).backward()
+            if not is_finite:
+                next(model.parameters()).grad.fill_(float("inf"))
+            plugin.unscale_gradients(optimiser)  # Fabric does so before it clips, and rejects fused optimisers
+            plugin.scaler.step(optimiser)
+            plugin.scaler.update()
+        outcomes.append(model)
+    assert_close(*outcomes)
+
+
+def test_a_training_in_float16_has_no_fused_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("aacp.train.session.half_type", lambda fabric: torch.float16)
+    monkeypatch.setattr(
+        "aacp.train.session.optimiser_for", lambda *values: made.append(optimiser_for(*values)) or made[-1]
+    )
+    trained(replace(ADAMW, epochs=1))
+    assert [group["fused"] for optimiser in made for group in optimiser.param_groups] == [False]

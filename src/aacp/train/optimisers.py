@@ -15,16 +15,28 @@ BETA2 = 0.999  # the decay of AdamW's second moment
 Groups = list[dict[str, Any]]
 
 
-def optimiser_for(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    """The optimiser of a recipe for the parameters of a network that require gradients."""
+def optimiser_for(
+    model: nn.Module, recipe: Recipe, device: torch.device, half: torch.dtype | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of a recipe for the parameters of a network that require gradients.
+
+    Args:
+        model: the network.
+        recipe: the recipe.
+        device: where the network is.
+        half: the type in which mixed precision multiplies; None without mixed precision.
+    """
     groups = parameter_groups(model, recipe)
     if callable(recipe.optimiser):
         return _users_optimiser(recipe, groups)
-    is_fused = device.type in ("cpu", "cuda")
+    # In float16 a step is skipped if gradients overflow. If that is the first one, fused SGD of torch goes on with a
+    # momentum that was never written. Fabric does not clip gradients of fused optimisers in float16.
+    is_fused = device.type in ("cpu", "cuda") and half is not torch.float16
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, BETA2), fused=is_fused)
-    # The learning rate is a tensor on the device, which a CUDA graph of the step reads anew in every replay.
-    rate = torch.tensor(recipe.lr, device=device)
+    # The learning rate is a tensor on the device, which a CUDA graph of the step reads anew in every replay. Steps in
+    # float16 are not captured.
+    rate = torch.tensor(recipe.lr, device=device) if is_fused else recipe.lr
     return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=is_fused)
 
 

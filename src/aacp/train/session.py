@@ -69,9 +69,10 @@ class Session:
         device = fabric.device
         self.layout = faster_layout(device)
         lay_out(model.to(device), self.layout)
-        optimiser = optimiser_for(model, recipe, device)
+        half = half_type(fabric)
+        optimiser = optimiser_for(model, recipe, device, half)
         self.average = Average(model, recipe.average) if recipe.average else None
-        self.teacher = None if teacher is None else Teacher(teacher, device, half_type(fabric))
+        self.teacher = None if teacher is None else Teacher(teacher, device, half)
         wrapped, self.optimiser = fabric.setup(model, optimiser)
         self.objective = Objective(recipe, loss)
         self._plain = PlainUpdate(
