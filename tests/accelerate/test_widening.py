@@ -101,6 +101,35 @@ def test_the_callers_network_is_the_one_that_learns_and_comes_back_as_it_came(wi
     assert not any(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class KeepsItsLastOutput(nn.Module):
+    """Keeps the outputs of the last batch in an attribute, and what they were multiplied with in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = torch.zeros(0)
+        self.factor = torch.ones(4)
+        self.body = network()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.logits = self.body(x).detach()
+        return self.body(x) * self.factor
+
+
+def test_outputs_that_a_network_keeps_do_not_prevent_that_its_weights_come_back() -> None:
+    model = KeepsItsLastOutput()
+    model.eval()(torch.randn(3, 2, 6, 6))
+    before = weights(model)
+    with widened(model, torch.randn(4, 2, 6, 6), make_fabric(device="cpu"), 8) as trained_as:
+        assert isinstance(trained_as, TrainedWider)
+        trained_as.network.factor.fill_(2)
+        with torch.no_grad():
+            for parameter in trained_as.network.parameters():
+                parameter += 1
+        trained_as.network(torch.randn(16, 2, 6, 6))
+    assert all(torch.equal(value, before[name] + 1) for name, value in model.named_parameters())
+    assert model.factor.tolist() == [2, 2, 2, 2]
+
+
 class Killed(BaseException):
     """Nothing in aacp may catch it."""
 

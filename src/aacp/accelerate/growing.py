@@ -59,7 +59,7 @@ class Growth:
         """A copy of a tensor with the shape of one of the network's, in the shape of the wider network."""
         value = value.clone()
         for dim, places, length in self._places[name]:
-            shape = [*value.shape[:dim], length, *value.shape[dim + 1 :]]
+            shape = _with_length(value.shape, dim, length)
             # A running variance of one, as in a new batch norm.
             wider = value.new_full(shape, 1 if name.endswith("running_var") else 0)
             value = wider.index_copy(dim, places.to(value.device), value)
@@ -73,10 +73,25 @@ class Growth:
 
     @torch.no_grad()
     def write_back(self, wider: nn.Module, model: nn.Module) -> None:
-        """Copy the weights and statistics of the wider network to the model, in place."""
+        """Copy the weights and statistics of the wider network to the model, in place.
+
+        Other tensor attributes are copied if their shapes fit: a network may keep the outputs of its last batch in one.
+        """
         held = dict(named_tensors(wider))
         for name, value in named_tensors(model):
-            value.copy_(self.narrowed(name, held[name].detach()))
+            trained = held.get(name)
+            if trained is not None and trained.shape == self._wider_shape(name, value.shape):
+                value.copy_(self.narrowed(name, trained.detach()))
+
+    def _wider_shape(self, name: str, shape: torch.Size) -> torch.Size:
+        """The shape that a tensor of this shape has in the wider network."""
+        for dim, _, length in self._places[name]:
+            shape = _with_length(shape, dim, length)
+        return shape
+
+
+def _with_length(shape: torch.Size, dim: int, length: int) -> torch.Size:
+    return torch.Size([*shape[:dim], length, *shape[dim + 1 :]])
 
 
 def grow(model: nn.Module, graph: ChannelGraph, widths: Sequence[int]) -> nn.Module:
