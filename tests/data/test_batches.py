@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from aacp import Batches, Images, InvalidData
 from aacp.data import batches as module
-from aacp.data import memory
+from aacp.data import memory, streams
 from aacp.data.examples import call
 
 INPUTS, LABELS = torch.arange(7 * 3.0).reshape(7, 3), torch.arange(7)
@@ -323,6 +323,14 @@ def test_a_shuffled_pass_has_every_example_once_in_an_order_of_its_own() -> None
     assert first == again
     assert first != other
     assert first != [inputs.flatten().tolist() for inputs in batches.inputs()]
+
+
+@pytest.mark.parametrize("there", ["cpu", "meta"])  # the device "meta" stands for a GPU
+def test_large_data_come_from_workers_unless_they_are_on_a_gpu(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_PREPARED", 0)
+    data = TensorDataset(torch.zeros(640, 4, device=there), torch.zeros(640, dtype=torch.long, device=there))
+    loader = streams.Stream(data, None, None, torch.device("cuda"))._loader()
+    assert loader.pin_memory == (loader.num_workers > 0) == (there == "cpu")
 
 
 def test_a_shuffled_pass_normalises_bytes_and_keeps_streams_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

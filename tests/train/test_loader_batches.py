@@ -64,6 +64,15 @@ def test_targets_that_processes_cannot_share_are_rejected(targets: Any) -> None:
         list(LoaderBatches([batch], 4, 0, CPU, 1, 2).epoch(0))
 
 
+@pytest.mark.parametrize("there", ["cpu", "meta"])  # the device "meta" stands for a GPU
+def test_only_examples_in_the_memory_of_the_host_are_pinned_and_come_from_workers(there: str) -> None:
+    data = TensorDataset(torch.zeros(640, 4, device=there), torch.zeros(640, dtype=torch.long, device=there))
+    source = LoaderBatches(data, 32, 0, torch.device("cuda"))
+    loader = source._loader(0)
+    assert loader.pin_memory == (there == "cpu")
+    assert (loader.num_workers > 0) == (source.workers > 0) == (there == "cpu")
+
+
 class Refusing(Dataset[Any]):
     def __len__(self) -> int:
         return 8

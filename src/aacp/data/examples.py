@@ -62,6 +62,12 @@ def tensors_in(value: Any) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
+def are_on_host(source: Any) -> bool:
+    """Whether examples of a data set are in the host's memory, as the first one is: only these come from workers."""
+    with torch.random.fork_rng(devices=[]):  # reading an example may draw an augmentation
+        return all(tensor.device.type == "cpu" for tensor in tensors_in(source[0]))
+
+
 def shapes_of(inputs: Any) -> Shapes:
     """The shape and the type of each tensor of inputs."""
     return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(inputs))

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aacp.data.endless import bounded, length_of, require_countable, without_worker_traceback
 from aacp.data.examples import (
+    are_on_host,
     batch_size_of,
     bytes_of,
     copied,
@@ -187,12 +188,14 @@ class Stream:
         """A loader of a data set, with worker processes where the images must be decoded or are too many to keep."""
         size = self._most if self.limit is None else min(self._most, self.limit)
         examples = self.examples or 0
-        is_encoded = isinstance(self.source, PixelSource)
-        is_slow = is_encoded or (self.device.type == "cuda" and (self.expected_bytes or 0) > MAX_PREPARED)
+        source = self.source
+        is_encoded = isinstance(source, PixelSource)
+        is_large = self.device.type == "cuda" and (self.expected_bytes or 0) > MAX_PREPARED
+        is_slow = is_encoded or (is_large and are_on_host(source))
         if is_slow:
             release_unused()
         return DataLoader(
-            self.source.as_bytes() if is_encoded else self.source,
+            source.as_bytes() if is_encoded else source,
             size,
             num_workers=worker_count(examples) if is_slow else 0,
             pin_memory=self.device.type == "cuda" and is_slow,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.endless import bounded, without_worker_traceback
 from aacp.data.examples import (
+    are_on_host,
     batch_size_of,
     inputs_of,
     moved,
@@ -124,7 +126,7 @@ class LoaderBatches:
             self.source.as_bytes(self.seed, epoch) if is_encoded else self.source,
             batch_sampler=batches[:, low:high].tolist(),
             num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
+            pin_memory=self._is_moved,
             generator=generator(self.seed, epoch, self.rank),
         )
 
@@ -133,8 +135,13 @@ class LoaderBatches:
         """Worker processes: for images that must be decoded, and for a GPU, which must not wait; those of a loader."""
         if not self._is_dataset:
             return int(getattr(self.source, "num_workers", 0))
-        is_slow = isinstance(self.source, PixelSource) or self.device.type == "cuda"
+        is_slow = isinstance(self.source, PixelSource) or self._is_moved
         return worker_count(len(self.source), self.ranks) if is_slow else 0
+
+    @cached_property
+    def _is_moved(self) -> bool:
+        """Whether examples of a data set are moved from the host's memory to a GPU."""
+        return self.device.type == "cuda" and (isinstance(self.source, PixelSource) or are_on_host(self.source))
 
     @property
     def has_one_shape(self) -> bool:
