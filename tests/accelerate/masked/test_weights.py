@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,3 +38,13 @@ def test_masked_weights_are_those_of_the_zero_masked_network(name: str) -> None:
         for tensor, weight in weights.tensors.items():
             assert torch.equal(weight, expected[tensor])
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_they_are_where_the_parameters_are_and_not_where_the_network_keeps_other_tensors() -> None:
+    micro = BY_NAME["depthwise_separable"]
+    model = micro.build()
+    model.factor = torch.tensor(2.0)  # stays on the CPU when the network is moved
+    graph = aacp.trace(model, micro.example())
+    weights = MaskedWeights(model.to("meta"), graph)
+    weights.keep(np.ones(len(graph.unit_groups), dtype=bool))
+    assert {tensor.device.type for tensor in (weights.present, *weights.tensors.values())} == {"meta"}

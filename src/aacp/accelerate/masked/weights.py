@@ -9,7 +9,7 @@ from torch import nn
 
 from aacp.channels.elements import Tensor
 from aacp.channels.graph import ChannelGraph
-from aacp.pytorch.modules import named_tensors
+from aacp.pytorch.modules import device_of_model, named_tensors
 
 
 class MaskedWeights:
@@ -19,7 +19,7 @@ class MaskedWeights:
         self.model = model
         self.known = {name: value.detach() for name, value in named_tensors(model)}
         records = _weights_of_layers(graph)
-        device = next(iter(self.known.values())).device
+        device = device_of_model(model)
         # Whether each unit is kept. The last entry stands for everything that is never removed.
         self.present = torch.ones(len(graph.unit_groups) + 1, dtype=torch.bool, device=device)
         flat = [_channels_last(self.known[record.name]).reshape(-1) for record in records]
