@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aacp.pytorch.gpus import new_stream, recording, run_apart
 from aacp.pytorch.internals import is_synchronisation
 from aacp.train.update import PlainUpdate
 
@@ -47,11 +48,7 @@ class CapturedUpdate:
 
     def _run(self, inputs: Any, targets: Any) -> Tensor:
         """A step without a graph, on the stream of the capture: what libraries prepare may belong to a stream."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            outcome = self.update.step(inputs, targets)
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return outcome
+        return run_apart(lambda: self.update.step(inputs, targets), self.stream)
 
     def _run_watched(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """A step without a graph that finds out whether it waits for the device.
@@ -76,8 +73,7 @@ class CapturedUpdate:
         self.targets = targets.clone()
         graph = torch.cuda.CUDAGraph()
         try:
-            # Restricted to this thread, because a loader may pin memory in another thread.
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            with recording(graph, self.stream):
                 self.outcome = self.update.step(self.inputs, self.targets)
         except RuntimeError as error:
             self._give_up(str(error).splitlines()[0])
@@ -87,7 +83,3 @@ class CapturedUpdate:
     def _give_up(self, reason: str) -> None:
         sys.stderr.write(f"The training step runs without a CUDA graph, because it cannot be captured: {reason}.\n")
         self.is_possible = False
-
-
-def new_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from aacp.accelerate.capture import new_stream
+from aacp.pytorch.gpus import new_stream
 
 _collecting: ContextVar[LateGradients | None] = ContextVar("collecting", default=None)
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aacp.accelerate.capture import CapturedUpdate, new_stream
+from aacp.accelerate.capture import CapturedUpdate
 from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
 from aacp.accelerate.half_weights import HalfWeights
 from aacp.accelerate.layers import share_with_teachers
 from aacp.accelerate.norms import FastBatchNorm2d, plain_batch_norms
+from aacp.pytorch.gpus import new_stream
 from aacp.pytorch.modules import has_external_references, submodules
 from aacp.train.fabric import half_type
 from aacp.train.teaching import Teacher

@@ -20,6 +20,7 @@ from aacp.errors import InvalidOption
 from aacp.estimate.execution import Execution, Sliced
 from aacp.estimate.inheritance import Inheritance, require_finite
 from aacp.estimate.recalibration import running_norms
+from aacp.pytorch.gpus import current_gpu
 from aacp.user.values import function
 
 ExecutionName = Literal["auto", "sliced", "masked"]
@@ -73,7 +74,8 @@ class PSAE:
     def __call__(self, structure: Iterable[int]) -> float:
         checked = structure if isinstance(structure, Structure) else Structure(structure)
         if checked.counts not in self.scores:
-            self.scores[checked.counts] = self._estimate(checked)
+            with current_gpu(self.inheritance.device):
+                self.scores[checked.counts] = self._estimate(checked)
         return self.scores[checked.counts]
 
     # -- choice of an execution ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch import nn
 
 from aacp.data.devices import device_of
 from aacp.errors import InvalidOption, MissingPackage, WorkerFailed
+from aacp.pytorch.gpus import multiplies_bf16
 from aacp.pytorch.internals import is_lost_connection, places_without_gradient
 from aacp.train.recipe import Precision
 
@@ -27,7 +28,7 @@ def make_fabric(precision: Precision = "auto", device: torch.device | str | None
     """A fabric of one process or several, on the named device or else on the GPU if there is one."""
     place = device_of(device, processes)
     if precision == "auto":
-        precision = "bf16-mixed" if place.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+        precision = "bf16-mixed" if multiplies_bf16(place) else "32-true"
     return _fabric_class()(
         accelerator=place.type,
         devices=[place.index] if place.index is not None and processes == 1 else processes,

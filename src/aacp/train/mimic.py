@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
+from aacp.pytorch.gpus import multiplies_bf16
 from aacp.pytorch.modules import evaluating, private_copy
 from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
@@ -153,7 +154,7 @@ class _Session:
     def run(self, done: int, checkpoint: Checkpoint | None, advance: Advance) -> None:
         """All steps that are left."""
         device = self.images.device
-        is_half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        is_half = multiplies_bf16(device)
         for step, inputs in self._batches(done):
             with global_seed(device, self.seed, step), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
                 loss = self._loss(varied(inputs))

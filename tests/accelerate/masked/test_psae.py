@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 import aacp
 from aacp.accelerate.masked.execution import Masked
+from aacp.estimate.psae import PSAE
 from estimate.small_network import CALIBRATION, IMAGES, LABELS, STRUCTURE, negative_loss, network
 
 
@@ -44,6 +47,23 @@ def test_sliced_execution_replaces_masked_execution_that_needs_too_much_memory(i
     assert estimate(STRUCTURE) == pytest.approx(expected, rel=1e-5)
     assert estimate.execution == "sliced"
     assert any("sliced execution from here on" in note for note in estimate.notes)
+
+
+def test_structures_are_estimated_while_the_gpu_of_the_network_is_current(inheritance, monkeypatch) -> None:
+    within: list[str] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        within.append(str(device))
+        yield
+        within.append("left")
+
+    estimate = estimated(inheritance)
+    monkeypatch.setattr("aacp.estimate.psae.current_gpu", current)
+    monkeypatch.setattr(PSAE, "_estimate", lambda *_: within.append("estimated") or 0.5)
+    monkeypatch.setattr(inheritance, "device", torch.device("cuda:1"))
+    estimate(STRUCTURE)
+    assert within == ["cuda:1", "estimated", "left"]
 
 
 def test_auto_is_sliced_on_a_cpu_and_masked_only_on_request(inheritance) -> None:

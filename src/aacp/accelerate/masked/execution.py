@@ -21,6 +21,7 @@ from aacp.data.examples import Shapes, shapes_of, tensors_in
 from aacp.errors import InvalidData
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import running_norms
+from aacp.pytorch.gpus import multiplies_bf16, recorded
 from aacp.pytorch.modules import copy_module, positional
 
 
@@ -34,7 +35,7 @@ class Masked(nn.Module):
         self._device = inheritance.device
         self._model = copy_module(inheritance.model).requires_grad_(False)
         self._has_norms = bool(running_norms(self._model))
-        self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        self._half = multiplies_bf16(self._device)
         self._weights = MaskedWeights(self._model, inheritance.graph, torch.bfloat16 if self._half else None)
         self._statistics = Statistics(self._model)
         self._repair: Repair | None = None
@@ -138,15 +139,7 @@ class CapturedPass(Pass):
 
     def _capture(self, tensors: list[torch.Tensor]) -> None:
         self._inputs = [_arranged(tensor) for tensor in tensors]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._compute(self._inputs)  # before the capture: kernels are compiled and libraries initialised
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._outputs = self._compute(self._inputs)
-        self._graph = graph
+        self._graph, self._outputs = recorded(lambda: self._compute(self._inputs), self._weights.present.device)
 
 
 def _whole(batches: Batches) -> Any:

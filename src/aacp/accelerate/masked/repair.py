@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from aacp.accelerate.masked.weights import MaskedWeights
+from aacp.pytorch.gpus import recorded
 from aacp.repairs.parallel import ParallelRepair
 
 
@@ -39,20 +40,8 @@ class CapturedRepair(Repair):
             return
         self._weights.choose(units)
         if self._graph is None:
-            self._capture()
-        assert self._graph is not None
+            self._graph, _ = recorded(self._write, self._weights.present.device)
         self._graph.replay()
-
-    def _capture(self) -> None:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._write()  # before the capture: covariances are factorised and libraries initialised
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._write()
-        self._graph = graph
 
     def _write(self) -> None:
         for name, repaired in self._repair.weights_where(self._weights.present, are_in_order=True).items():

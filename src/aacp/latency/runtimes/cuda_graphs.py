@@ -16,6 +16,7 @@ from torch import nn
 from aacp.errors import ExportFailed, first_line
 from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, TimedLayer
 from aacp.latency.runtimes.torch import LayerMarker, TorchNetwork, TranslatedTorch, beginning_test, seconds_between
+from aacp.pytorch.gpus import current_gpu, new_stream, recorded
 
 # Older versions of torch cannot read the events of a graph: there the time of a batch is divided by MACs.
 HAS_EXTERNAL_EVENTS = "external" in inspect.signature(torch.cuda.Event.__new__).parameters
@@ -61,10 +62,9 @@ class CapturedNetwork:
 
     def capture(self, function: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, object]:
         """Return the graph of what a function computes, and the tensors that the graph writes its results to."""
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.device(self._device), torch.inference_mode(), torch.cuda.graph(graph):
-                return graph, function()
+            with torch.inference_mode():
+                return recorded(function, self._device, prepares=False)
         except Exception as error:  # the code of the network may raise anything, or do what a capture does not allow
             raise ExportFailed(
                 f"{self._name} cannot be captured as a CUDA graph: {first_line(error)}. Remove what waits for the GPU "
@@ -86,7 +86,7 @@ class CapturedNetwork:
 
     def _warm_up(self) -> None:
         """Run a few batches on a stream other than the default one, as the capture does."""
-        with torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        with current_gpu(self._device), torch.cuda.stream(new_stream(self._device)):
             for _ in range(WARMUP_RUNS):
                 self._prepared.run()
 
@@ -105,6 +105,7 @@ class CapturedPieces(RecordedPieces):
 
     def __init__(self, network: nn.Module, example: Any, begins_piece: Callable[[str], bool], device: str) -> None:
         super().__init__()
+        self._device = device
         self._network = CapturedNetwork(network, example, device)
         self._events: list[torch.cuda.Event] = []
         self.run = self._network.run
@@ -112,10 +113,11 @@ class CapturedPieces(RecordedPieces):
 
     def run_timed(self) -> None:
         """Run one batch and record the seconds of each piece."""
-        begin, end = _event(), _event()
-        begin.record()
-        self._graph.replay()
-        end.record()
+        with current_gpu(self._device):
+            begin, end = _event(), _event()
+            begin.record()
+            self._graph.replay()
+            end.record()
         self._network.wait()
         stamps = [begin.elapsed_time(event) / 1e3 for event in (begin, *self._events, end)]
         self._recorded.append(seconds_between(stamps))

@@ -19,6 +19,7 @@ from aacp.graph.examples import tensor_names
 from aacp.latency.layers import is_convolution, is_layer
 from aacp.latency.runtimes.agreement import largest_difference
 from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, RecordedPieces, Runtime, TimedLayer
+from aacp.pytorch.gpus import current_gpu
 from aacp.pytorch.modules import copy_module, positional
 from aacp.user.values import counted
 
@@ -197,9 +198,10 @@ class TorchPieces(RecordedPieces):
             events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
             events[-1].record()
 
-        mark()
-        self._run_marked(mark)
-        mark()
+        with current_gpu(self._device):
+            mark()
+            self._run_marked(mark)
+            mark()
         self._prepared.wait()
         return [events[0].elapsed_time(event) / 1e3 for event in events]
 
