@@ -16,7 +16,7 @@ from aacp.acceleration import accelerated
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy, scored
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, first_line
 from aacp.estimate.execution import Execution, Sliced
 from aacp.estimate.inheritance import Inheritance, require_finite
 from aacp.estimate.recalibration import running_norms
@@ -66,6 +66,7 @@ class PSAE:
         self._batch_size = batch_size or read.fitting_size(BATCH_SIZE.get(device.type))
         self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
         require_finite("held-out images", self.holdout)
+        self._is_required = execution == "masked"
         self._running = self._execution(execution)
         self.execution: ExecutionName = "sliced" if isinstance(self._running, Sliced) else "masked"
         if not running_norms(inheritance.model):
@@ -124,14 +125,28 @@ class PSAE:
     def _estimate(self, structure: Structure) -> float:
         try:
             return self._scored(self._running.network(structure))
-        except torch.OutOfMemoryError:
-            if self.execution == "sliced" or self._is_exported:
+        except RuntimeError as error:
+            note = self._reason_to_slice(error)
+            if not note:
                 raise
         # Outside of the handler: the error holds the memory that the next attempt needs.
-        self.notes.append("Out of memory: sliced execution from here on, which needs less of it.")
+        self.notes.append(note)
         self.execution = "sliced"
         self._running = Sliced(self.inheritance)
         return self._scored(self._running.network(structure))
+
+    def _reason_to_slice(self, error: RuntimeError) -> str:
+        """A note on why sliced execution follows an error; "" if it does not."""
+        if self.execution == "sliced" or self._is_exported:
+            return ""
+        if isinstance(error, torch.OutOfMemoryError):
+            return "Out of memory: sliced execution from here on, which needs less of it."
+        # Some networks cannot be captured as a CUDA graph, or have operators that do not take bfloat16.
+        return (
+            ""
+            if self._is_required
+            else f"Masked execution failed ({first_line(error)}): sliced execution from here on."
+        )
 
     def _scored(self, network: nn.Module) -> float:
         """The score of a network on the held-out images, in batches that are halved as often as memory requires."""

@@ -49,6 +49,30 @@ def test_sliced_execution_replaces_masked_execution_that_needs_too_much_memory(i
     assert any("sliced execution from here on" in note for note in estimate.notes)
 
 
+@pytest.mark.parametrize("execution", ["auto", "masked"])
+def test_sliced_execution_replaces_masked_execution_that_fails_unless_it_was_requested(
+    inheritance, monkeypatch, execution: str
+) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Unsupported dtype BFloat16")
+
+    expected = estimated(inheritance)(STRUCTURE)
+    monkeypatch.setattr("aacp.estimate.psae.accelerated", lambda name, inheritance, _: Masked(inheritance))
+    estimate = estimated(inheritance, execution=execution)
+    assert estimate.execution == "masked"
+    monkeypatch.setattr(Masked, "_run", run)
+    if execution == "masked":
+        with pytest.raises(RuntimeError, match="Unsupported dtype"):
+            estimate(STRUCTURE)
+        return
+    assert estimate(STRUCTURE) == pytest.approx(expected, rel=1e-5)
+    assert estimate.execution == "sliced"
+    assert (
+        "Masked execution failed (RuntimeError: Unsupported dtype BFloat16): sliced execution from here on."
+        in estimate.notes
+    )
+
+
 def test_structures_are_estimated_while_the_gpu_of_the_network_is_current(inheritance, monkeypatch) -> None:
     within: list[str] = []
 
