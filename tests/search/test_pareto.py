@@ -28,6 +28,8 @@ def mixed(generator: np.random.Generator, rows: int, columns: int, kind: str) ->
         return np.floor(8 * values)
     if kind == "trade-off":  # no row beats another
         values[:, -1] = -values[:, :-1].sum(axis=1)
+    if kind == "infinite":
+        values[values > 0.8] = np.inf
     return values
 
 
@@ -36,7 +38,7 @@ def mixed(generator: np.random.Generator, rows: int, columns: int, kind: str) ->
 @given(
     st.integers(0, 400),
     st.integers(1, 5),
-    st.sampled_from(["random", "ties", "trade-off"]),
+    st.sampled_from(["random", "ties", "trade-off", "infinite"]),
     st.integers(0, 10**6),
     st.sampled_from([1, 64, pareto.FEW_PAIRS]),
 )

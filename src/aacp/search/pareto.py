@@ -79,9 +79,9 @@ def _beaten(strong: Losses, weak: Losses) -> NDArray[np.bool_]:
 def _beaten_in_plane(strong: Losses, weak: Losses) -> NDArray[np.bool_]:
     """`_beaten` for two columns: sorted by the first, compared with the least of the second so far."""
     order = np.argsort(np.concatenate([strong[:, 0], weak[:, 0]]), kind="stable")  # of equals, strong rows first
-    seconds = np.concatenate([strong[:, 1], np.full(len(weak), np.inf)])[order]
+    seconds = np.concatenate([strong[:, 1], np.full(len(weak), np.nan)])[order]  # the least is NaN before a strong row
     least = np.empty(len(order))
-    least[order] = np.minimum.accumulate(seconds)
+    least[order] = np.fmin.accumulate(seconds)
     return np.asarray(least[len(strong) :] <= weak[:, 1])
 
 
