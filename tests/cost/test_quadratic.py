@@ -59,3 +59,12 @@ def test_groups_with_one_or_two_choices_are_no_obstacle() -> None:
     assert form is not None
     rows = np.array([[1, 1, 4], [1, 2, 7], [1, 2, 9]])
     np.testing.assert_allclose(form.values(rows.astype(float)), cost(rows))
+
+
+def test_a_cost_that_is_infinite_somewhere_has_no_polynomial() -> None:
+    def memory(rows: np.ndarray) -> np.ndarray:
+        used = (rows[:, :-1] * rows[:, 1:]).sum(axis=1)
+        return np.where(used <= 230, np.minimum(used, 150), np.inf)
+
+    space = SearchSpace.from_widths([8] * 10, pruning_step=1)
+    assert QuadraticForm.fit(Cost("memory", "", 150.0, memory), space) is None

@@ -37,6 +37,8 @@ class QuadraticForm:
         form = cls._through(cost, space)
         genes = np.random.default_rng(0).integers(space.levels, size=(PROBES, len(space)))
         true = np.asarray(cost(space.counts(genes)), dtype=np.float64)
+        if not np.isfinite(true).all():
+            return None
         found = form.values(space.leading_counts(genes).astype(np.float64))
         scale = np.abs(true).max(initial=np.finfo(float).tiny)
         return form if np.all(np.abs(found - true) <= 1e-11 * scale) else None
