@@ -8,9 +8,11 @@ from aacp.bench.networks import resnet
 from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget, Limit
+from aacp.cost.reach import reachable
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest, nearest, seeds
 from aacp.zoo.models import build_model, example_input
+from latency_bench import FakeBench, blocked, chain, table_of
 
 NETWORK = resnet(20)
 SPACE = SearchSpace.from_widths(NETWORK.widths)
@@ -70,3 +72,16 @@ def test_groups_that_several_layers_make_begin_wide() -> None:
     # The first has uniform widths without the streams, widened by what the steps leave of the budget.
     assert (fractions[0, stream] == 1).all()
     assert np.ptp(fractions[0, ~stream]) <= 0.25
+
+
+def test_a_shape_keeps_its_size_where_wider_structures_cost_less() -> None:
+    """Kernels that are twice as slow for widths that 4 does not divide."""
+    graph = chain(*[64] * 8)
+    whole = SearchSpace(graph, 2)
+    budget = Budget(Limit(table_of(FakeBench(graph, blocked), whole).cost(graph), pruning_rate=0.2))
+    space = reachable(whole, budget)
+    rescaling = Rescaling(space, budget)
+    rows = rescaling(np.random.default_rng(0).integers(space.levels, size=(50, len(space))), np.random.default_rng(1))
+    counts = space.counts(rows)
+    kept = [space.counts(largest(row / 64, rescaling)).sum() for row in counts]
+    assert (np.array(kept) >= counts.sum(axis=1)).all()

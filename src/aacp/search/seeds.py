@@ -10,6 +10,8 @@ from aacp.search.rescaling import Genes, Rescaling
 
 Shape = NDArray[np.float64]
 
+FACTORS = 1000  # by how many factors `largest` multiplies a shape before it bisects between two of them
+BISECTIONS = 20
 DEPTH_SLOPES = (-0.6, -0.3, 0.3, 0.6)  # linear change of width over depth: negative is wide first, positive wide last
 
 
@@ -30,20 +32,26 @@ def seeds(rescaling: Rescaling, generator: np.random.Generator) -> Genes:
 
 
 def largest(shape: Shape, rescaling: Rescaling) -> Genes:
-    """The widest structure of this shape that bisection finds within the budget."""
+    """The widest structure of this shape within the budget, as far as the factors that are tried tell.
+
+    If the shape itself is within the budget, the structure is at least as wide.
+    """
     space = rescaling.space
-    low = 0.0
-    high = 1 / float(shape.min())
-    genes = np.zeros(len(space), dtype=np.int64)
-    for _ in range(30):
+
+    def scaled(factors: Shape) -> Genes:
+        return nearest(factors[:, None] * shape, space)
+
+    # A wider structure may cost less, as with kernels that are slow for some widths: bisection alone would miss it.
+    factors = np.union1d(np.linspace(0, 1 / float(shape.min()), FACTORS + 1), [1.0])
+    fits = np.flatnonzero(rescaling.budget.feasible(space.counts(scaled(factors))))
+    if not len(fits):
+        return np.zeros(len(space), dtype=np.int64)
+    low, high = factors[fits[-1]], factors[min(fits[-1] + 1, len(factors) - 1)]
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        trial = nearest(middle * shape, space)
-        if rescaling.budget.feasible(space.counts(trial)):
-            low = middle
-            genes = trial
-        else:
-            high = middle
-    return genes
+        is_within = rescaling.budget.feasible(space.counts(scaled(np.array([middle]))))[0]
+        low, high = (middle, high) if is_within else (low, middle)
+    return np.asarray(scaled(np.array([low]))[0])
 
 
 def nearest(fractions: Shape, space: SearchSpace) -> Genes:
