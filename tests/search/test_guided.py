@@ -11,9 +11,16 @@ from aacp.bench.problems import Problem, pruning_problem
 from aacp.errors import InvalidOption
 from aacp.search import guided
 from aacp.search.gaussian import GaussianProcess
-from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings, log_expected_improvement
+from aacp.search.guided import (
+    GuidedEvolution,
+    GuidedEvolutionSettings,
+    log_expected_improvement,
+    without_outliers,
+)
 from aacp.search.loop import run_search
+from aacp.search.methods import searcher
 from aacp.search.ridge import RidgeRegression
+from small_problem import small_problem
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.5, 0.2), (1.4, 0.1), (0.0, 0.25), (1.0, 1.0)])
@@ -88,3 +95,22 @@ def by_number(search: GuidedEvolution) -> tuple[np.ndarray, np.ndarray]:
 def test_settings_below_one_are_rejected(name: str) -> None:
     with pytest.raises(InvalidOption, match=name):
         replace(GuidedEvolutionSettings(), **{name: 0})
+
+
+def test_one_very_low_score_does_not_hide_the_differences_between_the_others() -> None:
+    problem = small_problem()
+    found = run_search(
+        searcher("default", problem.space, problem.budget, seed=1),
+        lambda structure: score if (score := problem.estimate(structure)) > 0.5 else -1000.0,
+        evaluations=60,
+    )
+    assert found.history.scores.min() == -1000
+    assert problem.estimate(found.recommended.structure) > found.best.score - 0.02
+
+
+def test_ordinary_scores_are_no_outliers() -> None:
+    scores = np.array([0.1, 0.5, 0.7, 0.8, 0.9])
+    assert without_outliers(scores) is not scores
+    assert without_outliers(scores).tolist() == scores.tolist()
+    assert without_outliers(np.append(scores, -4.0)).tolist() == pytest.approx([*scores, 0.6 - 10 * 0.3])
+    assert without_outliers(np.array([0.5, 0.5, 0.5])).tolist() == [0.5, 0.5, 0.5]

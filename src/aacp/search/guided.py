@@ -28,6 +28,7 @@ REFIT_GROWTH = 1.35  # the kernel is chosen again when the number of observation
 PARENTS = 15  # the number of structures that offspring are made from
 RANDOM_SHARES = (0.1, 0.0)  # random vectors among the offspring of round one and two; in round two none would be picked
 CHANCE = 2  # a structure is clearly too bad if this many standard deviations more would not make it the best
+OUTLIER = 10  # a score this many times as far below the median as the best is above it counts as an outlier
 SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the model's prediction has the rest
 # With more groups and more evaluations than these, a ridge model is tried too: it is better if groups do not interact.
 RIDGE_MIN_GROUPS = 40
@@ -154,7 +155,8 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
     def _data(self) -> tuple[Matrix, Matrix]:
         """Widths, as fractions of the full ones, and scores of the candidates that the model is fitted to."""
         candidates = [*self._observed(), *self.prior]
-        return self._counts_of(candidates) / self._full, np.array([candidate.score for candidate in candidates])
+        scores = np.array([candidate.score for candidate in candidates])
+        return self._counts_of(candidates) / self._full, without_outliers(scores)
 
     def _observed(self) -> list[Candidate]:
         return self.history.top(MAX_OBSERVATIONS)
@@ -188,6 +190,12 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         self._kernel = Kernel(**memory["kernel"]) if memory["kernel"] else None
         self._use_ridge = memory["use_ridge"]
         self._fitted = memory["fitted"]
+
+
+def without_outliers(scores: Matrix) -> Matrix:
+    """Scores for a model, those far below the median raised: a single one of -1000 would make all others look equal."""
+    usual, best = float(np.median(scores)), float(scores.max())
+    return np.maximum(scores, usual - OUTLIER * (best - usual)) if best > usual else scores
 
 
 def log_expected_improvement(means: Matrix, deviations: Matrix, best: float) -> Matrix:
