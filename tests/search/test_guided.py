@@ -8,6 +8,9 @@ import pytest
 
 from aacp.bench.compare import true_scores
 from aacp.bench.problems import Problem, pruning_problem
+from aacp.channels.space import SearchSpace
+from aacp.cost.analytic import Cost
+from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidOption
 from aacp.search import guided
 from aacp.search.gaussian import GaussianProcess
@@ -19,6 +22,7 @@ from aacp.search.guided import (
 )
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
+from aacp.search.rescaling import Rescaling
 from aacp.search.ridge import RidgeRegression
 from small_problem import small_problem
 
@@ -114,3 +118,17 @@ def test_ordinary_scores_are_no_outliers() -> None:
     assert without_outliers(scores).tolist() == scores.tolist()
     assert without_outliers(np.append(scores, -4.0)).tolist() == pytest.approx([*scores, 0.6 - 10 * 0.3])
     assert without_outliers(np.array([0.5, 0.5, 0.5])).tolist() == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_it_finds_every_structure_of_a_space_before_it_ends() -> None:
+    def cost(rows: np.ndarray) -> np.ndarray:
+        return (rows[:, :-1] * rows[:, 1:]).sum(axis=1) + 3 * rows[:, 0] + 10 * rows[:, -1]
+
+    widths = np.array([[16, 16, 16]])
+    space = SearchSpace.from_widths(widths[0].tolist(), pruning_step=1)
+    budget = Budget(Limit(Cost("m", "", float(cost(widths)[0]), cost), pruning_rate=0.5))
+    search = searcher("default", space, budget)
+    found = run_search(search, lambda structure: -sum((c - 5.0) ** 2 for c in structure), evaluations=150)
+    assert found.stopped == "exhausted"
+    assert len(found.history) == len(Rescaling(space, budget).results("two-sided")) == 105

@@ -175,7 +175,7 @@ def test_a_space_with_nothing_left_to_evaluate_ends_the_search(method: str) -> N
     assert len(result.history) <= 9
 
 
-@pytest.mark.parametrize("method", ["paper", "released", "bees", "ide+", "random", "tournament"])
+@pytest.mark.parametrize("method", ["default", "paper", "released", "bees", "ide+", "random", "tournament"])
 def test_a_search_of_a_small_space_ends_after_its_last_structure(method: str) -> None:
     within = {(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)}
     cannot_grow = {(1, 3), (2, 2), (3, 1)}

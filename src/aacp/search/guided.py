@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aacp.errors import InvalidOption
 from aacp.search.gaussian import GaussianProcess, Kernel, Matrix
 from aacp.search.history import Candidate
-from aacp.search.rescaling import Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.ridge import RidgeRegression
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
@@ -69,7 +69,13 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
             return self._first_generation()
         if len(self.history) >= REFIT_GROWTH * self._fitted:
             self._choose_model()
-        return self._diverse(self._ranked(self._model()))
+        found = self._diverse(self._ranked(self._model()))
+        return found if len(found) else self._any_structure()
+
+    def _any_structure(self) -> Genes:
+        """A random structure for when all offspring are known, a new one if some were drawn; the search goes on."""
+        drawn = self.rescaling(self.sample(self.settings.offspring), self.generator)
+        return np.concatenate([drawn[self.unseen(drawn)], drawn])[:1]
 
     def _first_generation(self) -> Genes:
         """The structures to start with, analytic shapes and random structures.
@@ -85,6 +91,10 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         is_kept = means + CHANCE * deviations >= means.max()
         is_kept[: len(self.start)] = True
         return np.asarray(rows[is_kept])
+
+    @property
+    def proposal_form(self) -> SafeForm:
+        return "two-sided"
 
     @property
     def lookahead(self) -> int:
