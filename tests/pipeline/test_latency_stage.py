@@ -213,8 +213,9 @@ def test_a_wider_candidate_is_delivered_only_if_it_scores_higher(
     assert choice.score == max(scores[tuple(checked["counts"])] for checked in checks)
 
 
+@pytest.mark.parametrize("factor", [0.7, 1.08, 1.3])
 def test_structures_that_a_corrected_table_allows_become_finalists(
-    model, data, tmp_path: Path, truth, monkeypatch
+    model, data, tmp_path: Path, truth, monkeypatch, factor: float
 ) -> None:
     compared: list[Finalists] = []
 
@@ -229,13 +230,14 @@ def test_structures_that_a_corrected_table_allows_become_finalists(
             return choice
 
     monkeypatch.setattr("aacp.pipeline.pruning.Halving", Comparison)
-    truth["factor"] = 0.7
+    truth["factor"] = factor
     plan = replace(PLAN, finalists=4, rungs=(1,), recipe=aacp.Recipe(epochs=2, batch_size=64, lr=0.01))
     found(model, data, {"latency": 0.4}, tmp_path, plan)
     (finalists,) = compared
     shares = [finalist.choice.limits[0].reached / finalist.choice.limits[0].bound for finalist in finalists.finalists]
     assert len(shares) == 4
-    assert sum(share > 0.8 for share in shares) > 1  # the first table allows 0.7 of the limit
+    assert sum(finalist.is_uniform for finalist in finalists.finalists) == 1
+    assert sum(share > 0.8 for share in shares) > 1  # with the factor 0.7, the first table allows 0.7 of the limit
 
 
 def test_a_found_structure_is_kept_if_nothing_meets_the_limit_by_a_corrected_table(

@@ -27,7 +27,7 @@ def chosen_finalists(search: Search, chosen: ChosenStructure, history: History) 
     """The finalists of a finished search: as many as the plan says, or fewer if the search has fewer.
 
     Args:
-        search: the search.
+        search: the search, with the latency table that its measurements have corrected.
         chosen: its choice, which is the first finalist.
         history: all its evaluations.
     """
@@ -35,7 +35,8 @@ def chosen_finalists(search: Search, chosen: ChosenStructure, history: History) 
     assert wanted is not None
     uniform, notes = _uniform(search)
     scored = history.whole
-    others = [each for each in scored.top(len(scored)) if each.structure not in (chosen.structure, uniform)]
+    within = scored.within(search.bound_budget)
+    others = [each for each in within if each.structure not in (chosen.structure, uniform)]
     places = wanted - 1 if uniform == chosen.structure else wanted - 2
     found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
     widths = sum(group.width for group in search.graph.free)

@@ -95,9 +95,9 @@ class MaxDropSearch:
         """The best structure found with this share removed, and its score."""
         folder = RunFolder(self.search.folder.path / PROBES / f"{rate:.4f}")
         budget = Budget.of(Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate)))
-        choice, history = replace(self.search, budget=budget, folder=folder, known=self.known).run()
-        self.known = History.merged([self.known, history])
-        return choice, self._train(choice, folder) if self.plan.probe_epochs else choice.score
+        found = replace(self.search, budget=budget, folder=folder, known=self.known).run()
+        self.known = History.merged([self.known, found.history])
+        return found.choice, self._train(found.choice, folder) if self.plan.probe_epochs else found.choice.score
 
     def _train(self, choice: ChosenStructure, folder: RunFolder) -> float:
         """The score of a structure on the hold-out after a short fine-tuning with the unpruned network as teacher."""

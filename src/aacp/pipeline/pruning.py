@@ -333,10 +333,10 @@ class PruningRun:
         self._report_notes(*search.estimate.notes)
         if self.plan.max_drop is not None:
             return MaxDropSearch(search).run()
-        choice, history = search.run()
+        found = search.run()
         if self.plan.finalists is None:
-            return choice
-        return Halving(search, self.label).run(choice, history)
+            return found.choice
+        return Halving(replace(search, table=found.table), self.label).run(found.choice, found.history)
 
     def _check_search(self, graph: ChannelGraph, latency: LatencyStage) -> None:
         """Reject what would fail during the search or after it, and say what is worth knowing before it."""

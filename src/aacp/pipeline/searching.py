@@ -60,6 +60,21 @@ _logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True, eq=False)
+class Found:
+    """What a search came to.
+
+    Args:
+        choice: the structure to deliver.
+        history: every evaluation.
+        table: the latency table, if the budget needs one, corrected by what was measured.
+    """
+
+    choice: ChosenStructure
+    history: History
+    table: LatencyTable | None
+
+
+@dataclass(frozen=True, eq=False)
 class Search:
     """The search for a structure.
 
@@ -111,17 +126,17 @@ class Search:
         if all(limit.holds(limit.cost.full) for limit in budget.limits):
             raise without_demand(budget)
 
-    def run(self) -> tuple[ChosenStructure, History]:
-        """The structure to deliver, and every evaluation; an interrupted search is resumed."""
+    def run(self) -> Found:
+        """The structure to deliver and what else was found; an interrupted search is resumed."""
         limit = self.budget.limit_on(LATENCY)
         found = self._search()
         self._warn_about_direction(found.history)
         if limit is not None and self.table is not None and self.table.elsewhere:
-            return self._predicted_choice(found.recommended), found.history
+            return Found(self._predicted_choice(found.recommended), found.history, self.table)
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found)
         better = better_known(self.known, self.bound_budget, self.space, found.best.score)
-        return choice_of(better or found.recommended, self.bound_budget), found.history
+        return Found(choice_of(better or found.recommended, self.bound_budget), found.history, self.table)
 
     def choices(self, candidates: Sequence[Candidate]) -> list[ChosenStructure]:
         """Those of some candidates that meet all limits, as they would be delivered; latencies are measured."""
@@ -212,7 +227,7 @@ class Search:
         is_wanted = needs_curves(self.plan.method) or self.plan.importance == "obs"
         return self.estimate.inheritance.error_curves if is_wanted else None
 
-    def _meet_latency(self, limit: Limit, found: SearchResult) -> tuple[ChosenStructure, History]:
+    def _meet_latency(self, limit: Limit, found: SearchResult) -> Found:
         """The best candidate whose measured latency meets the limit.
 
         The best candidates are measured from end to end. If none of them meets the limit, or the measurements are too
@@ -257,7 +272,7 @@ class Search:
             histories.append(found.history)
         if best is None:
             raise _given_up(limit, verdicts, checks[-1])
-        return best, History.merged(histories)
+        return Found(best, History.merged(histories), latest.table)
 
     def _first_met(
         self, candidates: Sequence[Candidate], checks: Sequence[LatencyCheck], limit: Limit
