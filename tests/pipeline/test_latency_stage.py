@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
-from aacp.cost.budget import Budget
+from aacp.cost.budget import Budget, Limit
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.measure import measure_latency
@@ -32,7 +34,7 @@ from aacp.pipeline.sweep import SweepRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalists
-from aacp.search.history import History
+from aacp.search.history import Candidate, History
 from aacp.user.progress import show_progress
 from latency.own_int8 import OwnInt8, OwnRuntime
 
@@ -178,6 +180,20 @@ def test_a_limit_on_latency_is_not_used_up_if_another_limit_decides(model, data,
     found(model, data, {"latency": 0.4, "macs": 0.6}, tmp_path)
     assert truth["measured"] <= 1 + 3
     assert not list(tmp_path.glob("corrected-*"))
+
+
+@pytest.mark.parametrize(("params", "leaves_room"), [(75, True), (95, False)])
+def test_the_limit_that_is_used_up_most_decides_whether_wider_structures_are_searched(
+    params: int, leaves_room: bool
+) -> None:
+    """The table predicts 94 % of the limit on latency and 80 % were measured; 75 or 95 % of the other one are used."""
+    latency = Limit(Cost("latency", "s", 1.0, lambda rows: rows[:, 0] / 1000), pruning_rate=0.5)
+    size = Limit(Cost("params", "", 1.0, lambda rows: rows[:, 1] / 1000), pruning_rate=0.9)
+    structure = Structure((470, params))
+    measured = MedianInterval(0.4, 0.4, 0.4)
+    checked = LatencyCheck(structure, measured, measured, MedianInterval(1.0, 1.0, 1.0))
+    search: Any = SimpleNamespace(bound_budget=Budget(latency, size))
+    assert Search._leaves_room(search, Candidate(0, 0, structure, 0.9), checked, latency) is leaves_room
 
 
 def test_the_best_measured_candidate_is_delivered_if_a_corrected_table_finds_none(

@@ -289,10 +289,9 @@ class Search:
 
         If by the table another limit is used up more than that on latency, the other one decides how wide it may be.
         """
-        results = choice_of(candidate, self.bound_budget).limits
-        predicted = next(result for result in results if result.cost == LATENCY)
-        is_tightest = all(predicted.slack <= result.slack for result in results)
-        return is_tightest and checked.share_of(limit).upper < predicted.reached / predicted.bound - UNUSED_SHARE
+        used = {result.cost: result.reached / result.bound for result in choice_of(candidate, self.bound_budget).limits}
+        is_tightest = used[LATENCY] == max(used.values())
+        return is_tightest and checked.share_of(limit).upper < used[LATENCY] - UNUSED_SHARE
 
     def _out_of_reach(self, limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> AACPError:
         """The error if a corrected table says that nothing meets a limit: a measurement decides whether that is so."""
