@@ -239,7 +239,7 @@ def test_a_search_is_not_resumed_in_another_part_of_the_space(tmp_path: Path, mo
     machine.stops_at = 2
     with pytest.raises(KeyboardInterrupt):
         found(tmp_path, {"latency": "80us"})
-    assert corrected_searches(tmp_path) == ["corrected-1"]
+    assert len(corrected_searches(tmp_path)) == 1
     machine.factor = 1.4
     machine.noise = 0.0
     assert 1.4 * microseconds(found(tmp_path, {"latency": "80us"}).structure) <= 80

@@ -16,7 +16,7 @@ from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import register_request
-from aacp.pipeline.searching import Found, Search
+from aacp.pipeline.searching import Outcome, Search
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.search.history import History
@@ -68,9 +68,9 @@ def test_all_shares_within_reach_and_no_others_are_tried(model, data, graph, tmp
     """Every share passes, so that the bisection ends at the largest one that the smallest structure reaches."""
     tried: list[float] = []
 
-    def passed(self: Search) -> Found:
+    def passed(self: Search) -> Outcome:
         tried.append(self.budget.limits[0].pruning_rate)
-        return Found(ChosenStructure(graph.full.counts, 1.0, ()), History(), None)
+        return Outcome(ChosenStructure(graph.full.counts, 1.0, ()), History(), None)
 
     monkeypatch.setattr(Search, "run", passed)
     found(model, data, {}, tmp_path, replace(PLAN, shrink="params"))
@@ -105,7 +105,7 @@ def test_a_share_that_no_measured_structure_reaches_is_one_that_fails(model, dat
     """Measured latencies can show that a share is out of reach after smaller ones have passed."""
     search = Search.run
 
-    def measured(self: Search) -> Found:
+    def measured(self: Search) -> Outcome:
         if self.budget.limits[0].pruning_rate > within_reach:
             raise aacp.InfeasibleBudget("params: none when measured. Loosen the limit.")
         return search(self)

@@ -60,7 +60,7 @@ _logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Outcome:
     """What a search came to.
 
     Args:
@@ -126,17 +126,17 @@ class Search:
         if all(limit.holds(limit.cost.full) for limit in budget.limits):
             raise without_demand(budget)
 
-    def run(self) -> Found:
+    def run(self) -> Outcome:
         """The structure to deliver and what else was found; an interrupted search is resumed."""
         limit = self.budget.limit_on(LATENCY)
         found = self._search()
         self._warn_about_direction(found.history)
         if limit is not None and self.table is not None and self.table.elsewhere:
-            return Found(self._predicted_choice(found.recommended), found.history, self.table)
+            return Outcome(self._predicted_choice(found.recommended), found.history, self.table)
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found)
         better = better_known(self.known, self.bound_budget, self.space, found.best.score)
-        return Found(choice_of(better or found.recommended, self.bound_budget), found.history, self.table)
+        return Outcome(choice_of(better or found.recommended, self.bound_budget), found.history, self.table)
 
     def choices(self, candidates: Sequence[Candidate]) -> list[ChosenStructure]:
         """Those of some candidates that meet all limits, as they would be delivered; latencies are measured."""
@@ -227,7 +227,7 @@ class Search:
         is_wanted = needs_curves(self.plan.method) or self.plan.importance == "obs"
         return self.estimate.inheritance.error_curves if is_wanted else None
 
-    def _meet_latency(self, limit: Limit, found: SearchResult) -> Found:
+    def _meet_latency(self, limit: Limit, found: SearchResult) -> Outcome:
         """The best candidate whose measured latency meets the limit.
 
         The best candidates are measured from end to end. If none of them meets the limit, or the measurements are too
@@ -238,13 +238,13 @@ class Search:
         shorter = replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4))
         latest = self  # the latest search, whose table all measurements so far have corrected
         histories = [found.history]
-        verdicts: list[Verdict] = []
+        measured: list[LatencyCheck] = []
         best: ChosenStructure | None = None
         refinements = 0
         for number in range(1, MAX_ROUNDS + 1):
             candidates = self._best(found)
             checks = self.latency.check([candidate.structure for candidate in candidates], limit)
-            verdicts += [checked.verdict(limit) for checked in checks]
+            measured += checks
             met = self._first_met(candidates, checks, limit)
             if met is not None:
                 choice = latest._measured_choice(*met)
@@ -261,18 +261,18 @@ class Search:
                 f"{counted(shorter.expected_evaluations, 'evaluation')} follows."
             )
             known = History.merged([self.known, *histories])
-            latest = replace(self, table=corrected, plan=shorter, known=known)
+            folder = RunFolder(self.folder.path / _corrected_name(number, measured))
+            latest = replace(self, table=corrected, plan=shorter, known=known, folder=folder)
             try:
-                latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search()
             except InfeasibleBudget:  # by the corrected table, which is not proof
                 if best is not None:
                     break
-                raise self._out_of_reach(limit, verdicts, checks[-1]) from None
+                raise self._out_of_reach(limit, measured) from None
             histories.append(found.history)
         if best is None:
-            raise _given_up(limit, verdicts, checks[-1])
-        return Found(best, History.merged(histories), latest.table)
+            raise _given_up(limit, measured)
+        return Outcome(best, History.merged(histories), latest.table)
 
     def _first_met(
         self, candidates: Sequence[Candidate], checks: Sequence[LatencyCheck], limit: Limit
@@ -293,10 +293,10 @@ class Search:
         is_tightest = used[LATENCY] == max(used.values())
         return is_tightest and checked.share_of(limit).upper < used[LATENCY] - UNUSED_SHARE
 
-    def _out_of_reach(self, limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> AACPError:
+    def _out_of_reach(self, limit: Limit, measured: list[LatencyCheck]) -> AACPError:
         """The error if a corrected table says that nothing meets a limit: a measurement decides whether that is so."""
-        if Verdict.UNDECIDED in verdicts:
-            return _given_up(limit, verdicts, last)
+        if any(checked.verdict(limit) is Verdict.UNDECIDED for checked in measured):
+            return _given_up(limit, measured)
         (smallest,) = self.latency.check([self.space.smallest], limit)
         if smallest.verdict(limit) is Verdict.MISSED:
             return InfeasibleBudget(
@@ -304,21 +304,10 @@ class Search:
                 f"{smallest}. {smallest.remedy}."
             )
         return InconclusiveMeasurement(
-            f"{LATENCY}: {counted(len(verdicts), 'candidate')} missed the limit when measured, and the corrected table "
+            f"{LATENCY}: {counted(len(measured), 'candidate')} missed the limit when measured, and the corrected table "
             f"says that nothing meets it, but the smallest structure took {smallest}. Remove "
             f"{self.latency.folder.path / CHECKS} and call again on a less busy machine, or loosen the limit."
         )
-
-    def _corrected_name(self, number: int) -> str:
-        """The folder of this search with a corrected table; part of a space has its own.
-
-        Measurements that are repeated when a run is resumed may correct the table in another way, and lead to another
-        part of the space, in which the search cannot be continued.
-        """
-        if self.space == self.whole_space:
-            return f"{CORRECTED}-{number}"
-        least = json.dumps(self.space.smallest.counts).encode()
-        return f"{CORRECTED}-{number}-{hashlib.blake2b(least, digest_size=4).hexdigest()}"
 
     def _correct_table(self, limit: Limit, checks: list[LatencyCheck]) -> LatencyTable:
         """The table of this search, corrected by measurements of whole structures."""
@@ -357,16 +346,27 @@ class Search:
         report_progress(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}")
 
 
-def _given_up(limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> InfeasibleBudget | InconclusiveMeasurement:
+def _corrected_name(number: int, measured: list[LatencyCheck]) -> str:
+    """The folder of the search that follows a correction of the table by these measurements.
+
+    A resumed run repeats measurements that were too noisy. The new ones correct the table in another way, so that the
+    search with the former table cannot be continued.
+    """
+    known = [[*checked.structure, checked.ratio.upper, checked.seconds.upper] for checked in measured]
+    return f"{CORRECTED}-{number}-{hashlib.blake2b(json.dumps(known).encode(), digest_size=4).hexdigest()}"
+
+
+def _given_up(limit: Limit, measured: list[LatencyCheck]) -> InfeasibleBudget | InconclusiveMeasurement:
     """The error after the last candidate: nothing says that a limit cannot be met if measurements were too noisy."""
-    measured = f"{limit.cost.name}: {counted(len(verdicts), 'candidate')} met the limit by the latency table, but"
-    undecided = verdicts.count(Verdict.UNDECIDED)
+    words = f"{limit.cost.name}: {counted(len(measured), 'candidate')} met the limit by the latency table, but"
+    last = measured[-1]
+    undecided = sum(checked.verdict(limit) is Verdict.UNDECIDED for checked in measured)
     if undecided:
         return InconclusiveMeasurement(
-            f"{measured} the measurements of {undecided} were too noisy to tell, and the others missed it; the last "
+            f"{words} the measurements of {undecided} were too noisy to tell, and the others missed it; the last "
             f"took {last}. Call again on a less busy machine, where these are measured again, or loosen the limit."
         )
-    return InfeasibleBudget(f"{measured} none did when measured; the last took {last}. {last.remedy}.")
+    return InfeasibleBudget(f"{words} none did when measured; the last took {last}. {last.remedy}.")
 
 
 def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
