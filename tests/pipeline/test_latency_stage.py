@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +36,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalists
 from aacp.search.history import Candidate, History
+from aacp.search.saving import recorded
 from aacp.user.progress import show_progress
 from latency.own_int8 import OwnInt8, OwnRuntime
 
@@ -108,9 +110,10 @@ def checks_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "checks.jsonl").read_text().splitlines()]
 
 
-def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructure:
+def found(model, data, budget, folder: Path, plan: Plan = PLAN, known_from: Sequence[Path] = ()) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
+    earlier = [str(path) for path in known_from]
+    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder), known_from=earlier).find()[1]
 
 
 @pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
@@ -429,3 +432,20 @@ def test_tables_and_checks_of_a_deployment_in_int8_are_of_the_quantised_network(
     plain = replace(PLAN, latency_table=str(tmp_path / "latency.json"), deployment=replace(where, precision="float32"))
     with pytest.raises(aacp.DeviceMismatch, match="precision 'int8', but precision 'float32' is requested"):
         LatencyStage(subject, graph, plain, aacp.RunFolder(tmp_path)).table_for(Budget.of({"latency": 0.1}))
+
+
+def test_known_structures_that_the_table_does_not_cover_are_left_out(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier search had a finer step, so its structures are narrower than what a table of this one holds."""
+    hasty = partial(measure_latency, structures=12, held_out=4)
+    monkeypatch.setattr("aacp.pipeline.latency_stage.measure_latency", hasty)
+    plan = replace(PLAN, deployment=aacp.Deployment(OwnRuntime(), precision="int8"))
+    found(model, data, {"macs": 0.95}, tmp_path / "fine", replace(plan, pruning_step=1 / 16))
+    fine = recorded(aacp.RunFolder(tmp_path / "fine"))
+    plan = replace(plan, pruning_step=1 / 4)
+    graph = aacp.ChannelGraph.from_json(json.loads((tmp_path / "fine" / "graph.json").read_text()))
+    least = aacp.SearchSpace(graph, plan.pruning_step).smallest.counts
+    assert all(any(np.less(each.structure.counts, least)) for each in fine)
+    (latency,) = found(model, data, {"latency": 0.1}, tmp_path / "new", plan, known_from=[tmp_path / "fine"]).limits
+    assert latency.holds

@@ -160,7 +160,7 @@ class Search:
             report_progress(ONLY_WIDER)
         method = searcher(
             self.plan.method, self.space, self.bound_budget, self.plan.seed,
-            known=self.known, curves=self._curves, proposals=self.plan.proposed_at_once,
+            known=self._usable_known, curves=self._curves, proposals=self.plan.proposed_at_once,
         )  # fmt: skip
         few = self.shared.few(self.estimate)
         if few is not None:
@@ -169,6 +169,14 @@ class Search:
         if found.stopped == "exhausted":
             self._report_exhausted(len(found.history))
         return found if few is None else self._confirmed(method)
+
+    @property
+    def _usable_known(self) -> History:
+        """The evaluations of earlier runs whose latencies the table predicts: a finer step has narrower structures."""
+        if self.table is None:
+            return self.known
+        least = self.whole_space.smallest.counts
+        return History(each for each in self.known if bool(np.all(np.greater_equal(each.structure.counts, least))))
 
     def _evaluated(self, method: Searcher[Any], estimate: PSAE, evaluations: int, folder: RunFolder) -> SearchResult:
         """The result of a search method in a folder, evaluated by an estimate."""
