@@ -12,7 +12,7 @@ import torch
 import aacp
 from aacp.cost.budget import Budget
 from aacp.estimate.psae import PSAE
-from aacp.pipeline.max_drop import FINENESS
+from aacp.pipeline.max_drop import FINENESS, MaxDropSearch
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import register_request
@@ -62,6 +62,13 @@ def test_the_score_that_the_drop_is_taken_from_is_said_first(model, data, tmp_pa
     first = capsys.readouterr().err.partition("1/2 evaluations")[0]
     words = "the unpruned network has by the estimate, with its batch norms recalibrated, 1.0000 on held-out data"
     assert f"{words}; 0.1000 is allowed" in first
+
+
+def test_a_score_that_falls_by_exactly_the_drop_is_within_it(model, data, tmp_path: Path, monkeypatch) -> None:
+    """In floating point, 0.5006 - 0.01 is more than 0.4906."""
+    monkeypatch.setattr(MaxDropSearch, "_unpruned_score", lambda self: 0.5006)
+    monkeypatch.setattr(PSAE, "_scored", lambda self, network: 0.4906)
+    found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.01, evaluations=2))
 
 
 def test_all_shares_within_reach_and_no_others_are_tried(model, data, graph, tmp_path: Path, monkeypatch) -> None:

@@ -119,6 +119,12 @@ def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float 
             "Largest drop exceeded: 1.00 points lost on held-out data; the limit is 0.50 points.",
             False,
         ),
+        (
+            0.002,
+            0.938,  # in floating point, 0.94 - 0.938 is more than 0.002
+            "Largest drop met: 0.20 points lost on held-out data; the limit is 0.20 points.",
+            True,
+        ),
         (0.005, 0.95, "Largest drop met: nothing lost on held-out data; the limit is 0.50 points.", True),
     ],
 )

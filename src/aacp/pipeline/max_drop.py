@@ -14,6 +14,7 @@ from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import PROBES, TRAINING
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import is_within_drop
 from aacp.search.history import History
 from aacp.train.loop import finetune
 from aacp.user.progress import report_progress
@@ -39,7 +40,8 @@ class MaxDropSearch:
     def run(self) -> ChosenStructure:
         """The structure of the largest share that stays within the drop."""
         unpruned = self._unpruned_score()
-        allowed = unpruned - (self.plan.max_drop or 0.0)
+        assert self.plan.max_drop is not None
+        allowed = unpruned - self.plan.max_drop
         how = "" if self.plan.probe_epochs else "by the estimate, with its batch norms recalibrated, "
         report_progress(f"the unpruned network has {how}{unpruned:.4f} on held-out data; {allowed:.4f} is allowed")
         passed = 0
@@ -61,8 +63,10 @@ class MaxDropSearch:
                 failed = middle
                 unmet = error
                 continue
-            self._report(middle * FINENESS, score, allowed)
-            if score >= allowed:
+            is_within = is_within_drop(unpruned, score, self.plan.max_drop)
+            verdict = "within" if is_within else "beyond"
+            self._write(middle * FINENESS, f"{score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)")
+            if is_within:
                 passed = middle
                 best = choice
             else:
@@ -111,10 +115,6 @@ class MaxDropSearch:
             folder=folder.path / TRAINING, device=task.device,
         )  # fmt: skip
         return task.score_network(network, task.data.holdout)
-
-    def _report(self, rate: float, score: float, allowed: float) -> None:
-        verdict = "within" if score >= allowed else "beyond"
-        self._write(rate, f"{score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)")
 
     def _write(self, rate: float, outcome: str) -> None:
         report_progress(f"{self.plan.shrink} -{100 * rate:.1f} %: {outcome}")

@@ -10,7 +10,7 @@ from aacp.report.numbers import difference, duration, score
 from aacp.report.run import Run
 from aacp.runs.exports import IN_INT8
 from aacp.runs.requests import Request
-from aacp.runs.scores import NetworkMetrics
+from aacp.runs.scores import NetworkMetrics, is_within_drop
 
 # If the accuracy on the hold-out exceeds that on test data by this much, the hold-out was probably trained on.
 LEAKAGE_GAP = 0.03
@@ -85,7 +85,7 @@ def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
     allowed = None if run.request is None else run.request.max_drop
     if allowed is None or before.holdout is None or after.holdout is None:
         return []
-    is_met = before.holdout - after.holdout <= allowed
+    is_met = is_within_drop(before.holdout, after.holdout, allowed)
     lost = "nothing" if after.holdout >= before.holdout else difference(before.holdout, after.holdout, run.metric)
     verdict = "Largest drop met" if is_met else "Largest drop exceeded"
     most = difference(0.0, allowed, run.metric)

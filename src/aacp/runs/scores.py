@@ -4,12 +4,19 @@ recovering without training (recovery.json).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aacp.cost.kinds import COSTS
 from aacp.disk.records import Record, field_place, read_value
+
+
+def is_within_drop(before: float, after: float, drop: float) -> bool:
+    """Whether a score falls by at most a drop, up to rounding: 0.95 - 0.94 is more than 0.01 in floating point."""
+    lost = before - after
+    return lost <= drop or math.isclose(lost, drop, rel_tol=1e-9, abs_tol=1e-12 * max(abs(before), abs(after)))
 
 
 @dataclass(frozen=True)
