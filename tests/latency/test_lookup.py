@@ -33,6 +33,17 @@ def test_it_is_the_sum_of_all_pieces_for_every_structure() -> None:
     assert between == pytest.approx(product_of(10, 24) + 34e-7 + 5e-6, rel=0.02)
 
 
+@pytest.mark.parametrize("scale", [1e-8, 2e-8], ids=["all", "some"])
+def test_times_that_a_profiler_rounds_to_zero_are_accepted(scale: float) -> None:
+    counts = np.array(list(itertools.product(*CHOICES.values())))
+    seconds = np.array([[product_of(a, b), scale * (a + b)] for a, b in counts])
+    rounded = np.stack([seconds[:, 0], np.round(seconds[:, 1], 6)], axis=1)
+    assert (rounded[:, 1] == 0).any()
+    pieces = [piece("x", "a", "b"), piece("y", "ab")]
+    lookup = Lookup.fit(pieces, tuple(CHOICES), tuple(CHOICES.values()), counts, rounded)
+    assert lookup(counts) == pytest.approx(seconds.sum(axis=1), abs=6e-7)
+
+
 def test_grids_of_a_fine_space_stay_small_and_keep_multiples() -> None:
     wide = tuple(range(1, 1025))
     counts = np.random.default_rng(0).integers(1, 1025, size=(30, 2))

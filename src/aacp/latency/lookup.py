@@ -12,6 +12,7 @@ from aacp.latency.curves import LARGEST_MULTIPLE, Curve, Sizes, Values
 from aacp.latency.pieces import Piece, Width
 
 MAX_GRID_POINTS = 2**14  # the largest grid of one piece, such as 128 values for each of two widths
+LEAST_SECONDS = 1e-7  # of a piece: profilers round short times to zero, which has no logarithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,8 @@ class Lookup:
             widths = [pieces[number].widths for number in alike]
             sizes = np.concatenate([_sizes(each, names, counts) for each in widths])
             places = np.repeat(np.arange(len(alike)), len(counts))
-            curve = Curve.fit(sizes, places, seconds[:, alike].T.reshape(-1), _axes(widths, by_name))
+            measured = np.maximum(seconds[:, alike].T.reshape(-1), LEAST_SECONDS)
+            curve = Curve.fit(sizes, places, measured, _axes(widths, by_name))
             curves |= {number: (curve, place) for place, number in enumerate(alike)}
         grids = [(curve.axes, curve.seconds * curve.places[place]) for _, (curve, place) in sorted(curves.items())]
         return cls._of(grids, pieces, names)
