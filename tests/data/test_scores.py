@@ -29,6 +29,17 @@ def test_pixels_count_where_targets_are_maps() -> None:
     assert accuracy(Answer(), Batches.of((maps, torch.tensor([[[1, 1], [1, 1]]])))) == 0.5
 
 
+def test_a_network_in_training_mode_is_scored_in_evaluation_mode() -> None:
+    """In training mode, batch norms would adapt to the data, and dropout would change the outputs."""
+    norm = nn.BatchNorm1d(4)
+    network = nn.Sequential(norm, nn.Dropout(0.9), nn.Identity()).train()
+    network[2].eval()
+    before = norm.running_mean.clone()
+    assert accuracy(network, Batches.of((OUTPUTS, torch.tensor([0, 1, 2, 3, 0])))) == 1
+    assert torch.equal(norm.running_mean, before)
+    assert [module.training for module in network.modules()] == [True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("batches", "words"),
     [

@@ -12,7 +12,7 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore, is_device_failure
-from aacp.pytorch.modules import copy_module
+from aacp.pytorch.modules import copy_module, evaluating
 from aacp.user.code import described_failure
 from aacp.user.progress import Silence, report_progress
 from aacp.user.values import finite_score
@@ -101,12 +101,15 @@ def scored(score: Score, network: nn.Module, batches: Batches, where: str) -> fl
 
 
 def accuracy(model: nn.Module, batches: Batches) -> float:
-    """The share of labels that equal the class with the largest output; of pixels, for segmentation."""
+    """The share of labels that equal the class with the largest output; of pixels, for segmentation.
+
+    The network is scored in evaluation mode, and is left in the mode that it was in.
+    """
     correct = torch.zeros((), dtype=torch.int64, device=batches.device)
     outside = correct.clone()  # labels that are not a class of the network
     total = 0
     classes = 0
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(model):
         for batch in batches:
             outputs = call(model, inputs_of(batch))
             targets = _labels(batch)
