@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ Step = Callable[[torch.optim.Optimizer], None]
 
 
 def written_out(
-    recipe: aacp.Recipe, make: Callable[[Any], torch.optim.Optimizer], clip: float = 0.0
+    recipe: aacp.Recipe,
+    make: Callable[[Any], torch.optim.Optimizer],
+    clip: float = 0.0,
+    build: Callable[[], torch.nn.Module] = network,
 ) -> torch.nn.Module:
     """The training of a recipe as a plain loop with an optimiser of torch."""
-    model = network()
+    model = build()
     optimiser = make(model.parameters())
     source = batches_of(small_images(), recipe, make_fabric(device="cpu"))
     for epoch in range(recipe.epochs):
@@ -42,8 +46,13 @@ def written_out(
     return model
 
 
-def trained(recipe: aacp.Recipe, folder: Path | None = None, until: int | None = None) -> torch.nn.Module:
-    model = network()
+def trained(
+    recipe: aacp.Recipe,
+    folder: Path | None = None,
+    until: int | None = None,
+    build: Callable[[], torch.nn.Module] = network,
+) -> torch.nn.Module:
+    model = build()
     aacp.fit(model, small_images(), recipe, folder=folder, until=until, device="cpu")
     return model
 
@@ -100,6 +109,52 @@ def ramp(step: int, steps: int) -> float:
 def test_adamw_is_that_of_torch() -> None:
     expected = written_out(ADAMW, lambda parameters: torch.optim.AdamW(parameters, weight_decay=0.1))
     assert_close(trained(ADAMW), expected)
+
+
+class LateBranch(torch.nn.Module):
+    """A network with a layer that does not run in the first steps in training mode, as with stochastic depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+        self.branch = torch.nn.Linear(72, 4)
+        self.steps = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += self.training
+        outputs = self.network(x)
+        return outputs + self.branch(x.flatten(1)) if self.steps > 3 else outputs
+
+
+class Spectral(torch.nn.Module):
+    """A network with a complex parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+        self.filter = torch.nn.Parameter(torch.ones(2, 6, 4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(torch.fft.irfft2(torch.fft.rfft2(x) * self.filter, s=x.shape[-2:]))
+
+
+def seeded(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return kind()
+
+
+@pytest.mark.parametrize("kind", [LateBranch, Spectral])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_networks_whose_parameters_cannot_all_be_updated_at_once_are_trained(
+    name: str, kind: type[torch.nn.Module]
+) -> None:
+    recipe = aacp.Recipe(epochs=2, batch_size=16, lr=2e-3, optimiser=name, weight_decay=0.1)
+    build = partial(seeded, kind)
+    makes: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+        "sgd": lambda parameters: torch.optim.SGD(parameters, momentum=0.9, weight_decay=0.1),
+        "adamw": lambda parameters: torch.optim.AdamW(parameters, weight_decay=0.1),
+    }
+    assert_close(trained(recipe, build=build), written_out(recipe, makes[name], build=build))
 
 
 def test_a_function_makes_any_optimiser() -> None:

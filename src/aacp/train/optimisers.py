@@ -29,15 +29,28 @@ def optimiser_for(
     groups = parameter_groups(model, recipe)
     if callable(recipe.optimiser):
         return _users_optimiser(recipe, groups)
-    # In float16 a step is skipped if gradients overflow. If that is the first one, fused SGD of torch goes on with a
-    # momentum that was never written. Fabric does not clip gradients of fused optimisers in float16.
-    is_fused = device.type in ("cpu", "cuda") and half is not torch.float16
+    # Fabric does not clip gradients of fused optimisers in float16. Torch fuses optimisers of real parameters only.
+    are_real = all(parameter.is_floating_point() for group in groups for parameter in group["params"])
+    is_fused = device.type in ("cpu", "cuda") and half is not torch.float16 and are_real
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, BETA2), fused=is_fused)
-    # The learning rate is a tensor on the device, which a CUDA graph of the step reads anew in every replay. Steps in
-    # float16 are not captured.
+    # The learning rate is a tensor on the device, which a CUDA graph of the step reads anew in every replay. Steps
+    # without a fused optimiser are not captured.
     rate = torch.tensor(recipe.lr, device=device) if is_fused else recipe.lr
-    return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=is_fused)
+    found = torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=is_fused)
+    if is_fused and recipe.momentum:
+        _start_momentum(found)
+    return found
+
+
+def _start_momentum(optimiser: torch.optim.SGD) -> None:
+    """Start the momentum of all parameters with 0, as torch does in a first step.
+
+    The fused SGD of torch fails if a parameter gets its first gradient later than others, as with stochastic depth.
+    """
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

@@ -211,7 +211,7 @@ class Session:
         self.layout = PLAIN
         for network in (self.model, *([] if self.teacher is None else self.teacher.networks)):
             lay_out(network, PLAIN)
-        lay_out_state(self.optimiser)  # of a training that is resumed
+        lay_out_state(self.optimiser)
         if self.average is not None:
             self.average.follow(self.model)  # its tensors are new ones
         self.update = self._fastest_update()
