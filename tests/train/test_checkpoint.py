@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import MixedPrecision
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -20,6 +22,7 @@ from aacp.runs.manifest import MANIFEST
 from aacp.train.checkpoint import Checkpoint
 from aacp.train.loop import Trained, fit
 from aacp.train.recipe import Recipe
+from aacp.train.trained_as import TrainedDirectly
 from aacp.train.update import PlainUpdate
 from train.small_data import network, same, small_images, weights
 
@@ -257,6 +260,37 @@ def test_a_training_continues_with_the_threads_that_it_began_with(
 
 
 @pytest.mark.slow
+def test_a_training_in_float16_continues_with_its_loss_scaling(tmp_path: Path) -> None:
+    """The scale doubles after every second step, until gradients overflow and a step is skipped."""
+
+    def trained(folder: Path | None, until: int | None = None) -> dict[str, torch.Tensor]:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=2)
+        fabric = Fabric(accelerator="cpu", devices=1, plugins=[MixedPrecision("16-mixed", "cpu", scaler=scaler)])
+        model = network()
+        fit(model, small_images(), Recipe(epochs=3, batch_size=24, lr=0.05), folder=folder, until=until, fabric=fabric)
+        return weights(model)
+
+    trained(tmp_path, until=1)
+    trained(tmp_path, until=2)
+    assert same(trained(tmp_path), trained(None))
+
+
+@pytest.mark.parametrize("name", ["step", "distance"])
+def test_numbers_that_an_optimiser_keeps_in_tensors_return_to_the_device_of_the_network(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch itself keeps the numbers of steps on the CPU, except those of fused optimisers."""
+    model = network()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = next(model.parameters())
+    optimiser.state[first][name] = torch.tensor(3.0)
+    checkpoint = Checkpoint(RunFolder(tmp_path), TrainedDirectly(model), optimiser)
+    checkpoint.write(1)
+    monkeypatch.setattr("aacp.train.checkpoint.device_of_model", lambda _: torch.device("meta"))
+    checkpoint.restore()
+    assert optimiser.state[first][name].device.type == ("cpu" if name == "step" else "meta")
+
+
 def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter, original = iter(range(10**9)), PlainUpdate.__call__
 

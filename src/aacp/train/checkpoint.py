@@ -25,7 +25,9 @@ from aacp.user.sources import are_comparable, source_of
 
 MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other entries are in parts "optimiser.KEY"
 MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
+STEP = "step"  # what torch calls the number of steps that an optimiser has made
 OPTIMISER = "optimiser"
+SCALER = "scaler"  # in the header: the state of the loss scaling
 LOSS = "loss"  # in the request: where the user's loss is defined; empty for cross-entropy
 OTHERS = "others"  # the part of the file that holds parameters of the optimiser that are not the network's
 # Names of what an optimiser has state for, besides parameters of the network: no name of these begins with a dot.
@@ -53,6 +55,7 @@ class Checkpoint:
         trained_as: the network that is optimised, and the translation of its tensors.
         optimiser: holds the momentum, or whatever else it knows about each parameter.
         average: the moving average of the weights, if the recipe keeps one.
+        scaler: the loss scaling of mixed precision in float16, which adapts to the gradients.
         unit: what the progress of the run is counted in, as the header of the file calls it.
     """
 
@@ -60,6 +63,7 @@ class Checkpoint:
     trained_as: TrainedAs
     optimiser: torch.optim.Optimizer
     average: Average | None = None
+    scaler: torch.amp.GradScaler | None = None
     unit: str = "epochs"
 
     def write(self, done: int) -> None:
@@ -74,6 +78,8 @@ class Checkpoint:
             for name, tensor in self.trained_as.own(state).items():
                 tensors[f"{part}/{name}"] = tensor
         metadata = {self.unit: str(done), OPTIMISER: json.dumps(self._optimiser_numbers())}
+        if self.scaler is not None and self.scaler.is_enabled():
+            metadata[SCALER] = json.dumps(self.scaler.state_dict())
         self.folder.write_bytes(STATE, tensor_bytes(_storable(tensors), metadata))
 
     def write_weights(self, name: str) -> None:
@@ -90,6 +96,8 @@ class Checkpoint:
             metadata = tensor_header(path).metadata
             done = int(metadata[self.unit])
             self._load(tensors_in(path), json.loads(metadata.get(OPTIMISER, "{}")))
+            if self.scaler is not None and SCALER in metadata:  # older versions did not keep it
+                self.scaler.load_state_dict(json.loads(metadata[SCALER]))
         except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
@@ -182,7 +190,7 @@ class Checkpoint:
             owner = owners.get(name, name.removeprefix(TEXT))
             if isinstance(owner, Tensor) and value.shape == owner.shape and [name, key] not in plain:
                 value = torch.empty_like(owner, dtype=value.dtype).copy_(value)
-            elif value.dim() or on_device:  # torch keeps the numbers of steps on the CPU otherwise
+            elif key != STEP or on_device:  # torch keeps the numbers of steps on the CPU otherwise
                 value = value.to(device_of_model(self.trained_as.network))
             self._keep(owner, key, value)
 

@@ -65,6 +65,12 @@ def half_type(fabric: Fabric) -> torch.dtype | None:
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
+def loss_scaler(fabric: Fabric) -> torch.amp.GradScaler | None:
+    """The loss scaling of a fabric, which mixed precision in float16 needs; None in other precisions."""
+    found: torch.amp.GradScaler | None = getattr(fabric.strategy.precision, "scaler", None)
+    return found
+
+
 @contextmanager
 def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None, model: nn.Module) -> Iterator[None]:
     """Turn a lost connection between processes into `WorkerFailed`, and name parameters that a step does not use."""

@@ -22,7 +22,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.runs.scores import Epoch
 from aacp.train.checkpoint import Checkpoint, check_same_request, training_request, weights_after
-from aacp.train.fabric import chosen_fabric, collective_errors
+from aacp.train.fabric import chosen_fabric, collective_errors, loss_scaler
 from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights
 from aacp.train.recipe import BASE, FINETUNE, Recipe
@@ -126,7 +126,8 @@ def fit(
         session = Session(trained_as.network, source, recipe, fabric, teacher, loss, accelerate)
         batches = None if holdout is None else WatchedBatches(Batches.of(holdout, device=fabric.device))
         log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, tensorboard))
-        checkpoint = None if place is None else Checkpoint(place, trained_as, session.optimiser, session.average)
+        kept = (session.optimiser, session.average, loss_scaler(fabric))
+        checkpoint = None if place is None else Checkpoint(place, trained_as, *kept)
         last = recipe.epochs if until is None else min(until, recipe.epochs)
         return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log, last)))
 
