@@ -74,6 +74,15 @@ def test_a_gpu_beyond_the_last_is_rejected(monkeypatch: pytest.MonkeyPatch) -> N
         device_of("cuda:1", processes=2)
 
 
+def test_the_gpu_that_was_chosen_with_set_device_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fabric trains on the first GPU if a device has no index."""
+    have_gpus(monkeypatch, 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    assert [str(device_of(name)) for name in (None, "cuda", "cuda:0", "cpu")] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert device_of("cuda", processes=2) == torch.device("cuda")
+
+
 def test_the_cpu_is_one_device() -> None:
     part = torch.randn(8, 3, 8, 8), torch.arange(8) % 2
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))

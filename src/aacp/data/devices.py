@@ -10,7 +10,7 @@ from aacp.errors import InvalidOption
 
 
 def device_of(device: torch.device | str | None = None, processes: int = 1) -> torch.device:
-    """The named device, or by default the GPU if there is one. A device that this machine lacks is rejected.
+    """The named device, or by default the current GPU if there is one. A device that this machine lacks is rejected.
 
     With several processes, `device` is the type that each of them uses one device of.
     """
@@ -23,6 +23,8 @@ def device_of(device: torch.device | str | None = None, processes: int = 1) -> t
         )
     if place.type == "cuda":
         _require_gpus(place, processes)
+        if place.index is None and processes == 1:
+            return _current_gpu()
     elif place.type not in _other_accelerators():
         raise InvalidOption(f"This machine has no device {str(place)!r}. Use a device that it has, such as cpu.")
     return place
@@ -53,6 +55,13 @@ def _require_gpus(place: torch.device, processes: int) -> None:
     else:
         return
     raise InvalidOption(f"{found}. Use a device that it has, such as cpu, or fewer processes.")
+
+
+def _current_gpu() -> torch.device:
+    """The GPU that `torch.cuda.set_device` has chosen; it has no index if that is the first one, as by default."""
+    is_initialised: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    index = torch.cuda.current_device() if is_initialised else 0
+    return torch.device("cuda", index) if index else torch.device("cuda")
 
 
 def _other_accelerators() -> tuple[str, ...]:
