@@ -10,17 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from click.testing import CliRunner
 
 from aacp.cli import main
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidData, InvalidOption
 from aacp.runs.files import LOG
 from aacp.runs.folder import RunFolder
 from aacp.train import launching
 from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
-from ranks import free_port
+from ranks import PATIENCE, fails_in_one, free_port
 from sampling import sampled
 
 EPOCHS = 5
@@ -134,12 +135,24 @@ def is_running(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", sampled([1, 0], 2))
+def test_an_error_in_one_process_ends_the_others_and_is_raised(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    begun = time.monotonic()
+    with pytest.raises(InvalidData, match="This rank cannot read its data"):
+        run_in_processes(fails_in_one, failing, processes=2, device="cpu")
+    assert time.monotonic() - begun < PATIENCE
+
+
 def test_a_process_ends_its_group_when_its_work_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise threads of Gloo may abort it, at random, while Python ends."""
     monkeypatch.setattr(launching, "end_with", lambda _: None)
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
-        found = launching._result(lambda _, given: (given, dist.is_initialized()), (7,), 0, False, make_fabric("auto"))
+        errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
+        work = lambda _, given: (given, dist.is_initialized())  # noqa: E731
+        found = launching._result(work, (7,), errors, 0, False, make_fabric("auto"))
         assert found == (7, True)
         assert not dist.is_initialized()
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -24,6 +23,8 @@ from aacp.user.values import whole_number
 from aacp.workers.lifetime import end_with
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
     from lightning_fabric import Fabric
 
 
@@ -49,8 +50,9 @@ def run_in_processes(
     fabric = make_fabric(precision, device, processes)
     if processes == 1:
         return function(fabric, *arguments)
+    errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:
-        result = fabric.launch(partial(_result, function, arguments, os.getpid(), is_shown()))
+        return fabric.launch(partial(_result, function, arguments, errors, os.getpid(), is_shown()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -64,19 +66,26 @@ def run_in_processes(
             lost_message(f"Process {error.error_index} of {processes} ended with {ended}", folder)
         ) from error
     except ProcessRaisedException as error:
+        if not errors.empty():
+            raise errors.get() from error  # the first one: processes that fail later may have lost the first
         reason = str(error).strip().splitlines()[-1]
         raise WorkerFailed(
             lost_message(f"Process {error.error_index} of {processes} failed: {reason}", folder)
         ) from error
-    if isinstance(result, AACPError):
-        raise result
-    return result
 
 
 def _result(
-    function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, shows_progress: bool, fabric: Fabric
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    errors: SimpleQueue[AACPError],
+    launcher: int,
+    shows_progress: bool,
+    fabric: Fabric,
 ) -> Any:
-    """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
+    """The result of the function. An AACPError goes to `errors`, for `run_in_processes` to raise it again.
+
+    It also ends the process, so that the launcher stops the others, which may wait for this one.
+    """
     end_with(launcher)
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
@@ -84,9 +93,8 @@ def _result(
         with show_progress() if shows_progress else nullcontext():
             result = function(fabric, *arguments)
     except AACPError as error:
-        if not fabric.is_global_zero:
-            sys.stderr.write(f"process {fabric.global_rank}: {type(error).__name__}: {error}\n")
-        return error
+        errors.put(error)
+        raise
     if dist.is_initialized():
         # Threads of Gloo may otherwise release tensors while Python ends, which aborts the process (pytorch#179291).
         dist.destroy_process_group()
