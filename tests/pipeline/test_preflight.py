@@ -409,6 +409,17 @@ def test_what_cannot_be_trained_is_rejected_before_the_search(
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
 
 
+def test_a_network_that_needs_single_precision_is_not_trained_in_another() -> None:
+    known = of_network(SinglePrecision())
+    graph = aacp.trace(SinglePrecision(), INPUTS[:1])
+    check_training_step(known, TRAINED, graph)
+    half = replace(TRAINED, recipe=replace(TRAINED.recipe, precision="bf16-mixed"))
+    with pytest.raises(
+        aacp.InvalidOption, match=r"half precision: RuntimeError: no kernel for torch\.bfloat16\. Train in single"
+    ):
+        check_training_step(known, half, graph)
+
+
 @pytest.mark.parametrize("kind", [torch.int32, torch.bool])
 def test_labels_that_cross_entropy_does_not_take_are_rejected_before_the_search(kind: torch.dtype) -> None:
     known = of_network(Plain(), lambda image, label: (image, label.to(kind)))
@@ -463,6 +474,16 @@ class Plain(Noisy):
     def forward(self, image: Tensor) -> Tensor:
         answer: Tensor = self.last(self.norm(self.first(image)).relu().mean((2, 3)))
         return answer
+
+
+class SinglePrecision(Plain):
+    """A network with an operation that has no kernel in half precision, as the Fourier transforms of a GPU."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        found = self.first(image)
+        if found.dtype is not torch.float32:
+            raise RuntimeError(f"no kernel for {found.dtype}")
+        return super().forward(image)
 
 
 class Reader(nn.Module):

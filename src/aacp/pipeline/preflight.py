@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,6 +39,7 @@ from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
+from aacp.train.fabric import make_fabric
 from aacp.train.loader_batches import check_targets, require_no_ignored
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing, mixed
@@ -211,6 +213,15 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> N
     teaching = copy_module(task.model if task.teacher is None else task.teacher)
     found = problem or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
     if isinstance(found, str):
+        single = replace(plan.recipe, precision="32-true")
+        works_in_single = problem is None and isinstance(
+            _loss_of_a_step(task, single, copy_module(task.model), batch, teaching), float
+        )
+        if works_in_single:
+            raise InvalidOption(
+                f"A step of training fails in half precision: {found}. Train in single precision, with a recipe in "
+                'Python that has precision="32-true".'
+            )
         raise InvalidOption(
             f"A step of training fails on the unpruned network: {found}. Give a loss for its outputs and targets "
             "(loss), and a recipe that suits them (its heads say how outputs are compared with a teacher's)."
@@ -241,11 +252,15 @@ def _reject_loss(loss: float, batch: Any) -> NoReturn:
 def _loss_of_a_step(
     task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
 ) -> float | str:
-    """The loss in a step of training, or a description of what goes wrong, without a full stop."""
+    """The loss in a step of training, or a description of what goes wrong, without a full stop.
+
+    The step has the precision of training, in which code fails that takes single precision only.
+    """
     targets = targets_of(batch)
+    fabric = make_fabric(recipe.precision, task.device)
     try:
         with global_seed(task.device, 0):
-            outputs = call(network.to(task.device).train(), inputs_of(batch))
+            outputs = call(fabric.setup_module(network.to(task.device).train()), inputs_of(batch))
             if task.loss is None:
                 if not are_classes(outputs):
                     return f"cross-entropy needs probabilities of classes, but the outputs are {_described(outputs)}"
@@ -257,10 +272,10 @@ def _loss_of_a_step(
             objective.look_at(outputs, targets)
             answers = None
             if recipe.distillation:
-                with torch.no_grad():
+                with torch.no_grad(), fabric.autocast():
                     answers = [call(teacher.to(task.device).eval(), inputs_of(batch))]
             loss = objective(outputs, targets, answers)
-            loss.backward()  # type: ignore[no-untyped-call]
+            fabric.backward(loss)
             return loss.item()
     except InvalidLoss as error:
         return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
