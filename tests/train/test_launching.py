@@ -21,6 +21,7 @@ from aacp.runs.folder import RunFolder
 from aacp.train import launching
 from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
+from aacp.workers.lifetime import Launcher
 from ranks import PATIENCE, fails_in_one, free_port
 from sampling import sampled
 
@@ -152,7 +153,7 @@ def test_a_process_ends_its_group_when_its_work_is_done(tmp_path: Path, monkeypa
     try:
         errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
         work = lambda _, given: (given, dist.is_initialized())  # noqa: E731
-        found = launching._result(work, (7,), errors, 0, False, make_fabric("auto"))
+        found = launching._result(work, (7,), errors, Launcher(0), False, make_fabric("auto"))
         assert found == (7, True)
         assert not dist.is_initialized()
     finally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from aacp.workers.lifetime import Launcher
 
 CHILD = """
 import ctypes, os, sys, time
@@ -43,6 +46,20 @@ def test_the_child_of_a_killed_process_ends(means: str) -> None:
 
 def test_a_child_whose_parent_has_ended_already_ends() -> None:
     found = subprocess.run([sys.executable, "-c", CHILD, "1", "the system"], stdout=subprocess.DEVNULL, timeout=180)
+    assert found.returncode == -9
+
+
+RECEIVER = """
+import pickle, sys, time
+pickle.loads(bytes.fromhex(sys.argv[1]))
+time.sleep(60)
+"""
+
+
+def test_a_process_that_receives_a_launcher_which_has_ended_ends() -> None:
+    """It may have its arguments, and wait for another process that never got any."""
+    launcher = pickle.dumps(Launcher(1)).hex()
+    found = subprocess.run([sys.executable, "-c", RECEIVER, launcher], stdout=subprocess.DEVNULL, timeout=180)
     assert found.returncode == -9
 
 

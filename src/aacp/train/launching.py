@@ -20,7 +20,7 @@ from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 from aacp.user.progress import is_shown, show_progress
 from aacp.user.values import whole_number
-from aacp.workers.lifetime import end_with
+from aacp.workers.lifetime import Launcher, end_with
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
@@ -52,7 +52,7 @@ def run_in_processes(
         return function(fabric, *arguments)
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:
-        return fabric.launch(partial(_result, function, arguments, errors, os.getpid(), is_shown()))
+        return fabric.launch(partial(_result, function, arguments, errors, Launcher(os.getpid()), is_shown()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -78,7 +78,7 @@ def _result(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     errors: SimpleQueue[AACPError],
-    launcher: int,
+    launcher: Launcher,
     shows_progress: bool,
     fabric: Fabric,
 ) -> Any:
@@ -86,7 +86,7 @@ def _result(
 
     It also ends the process, so that the launcher stops the others, which may wait for this one.
     """
-    end_with(launcher)
+    end_with(launcher.pid)  # again: torch has replaced the signal that the process gets
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
