@@ -76,6 +76,20 @@ def test_a_score_that_grows_as_networks_get_worse_is_noticed(sign: int, caplog: 
 
 
 @pytest.mark.slow
+def test_doubts_about_the_network_and_the_hold_out_are_logged_without_progress_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network of these runs has no trained weights, and the hold-out is said to be known by heart."""
+    monkeypatch.setattr("aacp.pipeline.pruning.warning_about_holdout", lambda task, plan: "It knows the hold-out.")
+    pruned(tmp_path, plan=replace(UNTRAINED, evaluations=2))
+    said = [record.getMessage() for record in caplog.records if record.name == "aacp"]
+    assert [message.partition(": ")[2].partition(" right")[0] for message in said] == [
+        "It knows the hold-out.",
+        "The unpruned network is",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("importance", "are_prepared"), [("obs", True), ("l1", False)])
 def test_the_search_gets_the_error_curves_that_obs_has_prepared(
     importance: str, are_prepared: bool, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from aacp.user.progress import is_reported, progress_bar, report_progress, show_progress, without_progress
+from aacp.user.progress import progress_bar, report_progress, report_warning, show_progress, without_progress
 
 
 def test_a_line_is_printed_only_where_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,16 +21,25 @@ def test_a_line_is_printed_only_where_progress_is_shown(capsys: pytest.CaptureFi
 
 
 def test_the_logger_gets_every_line_that_is_not_part_of_a_larger_step(caplog: pytest.LogCaptureFixture) -> None:
-    assert not is_reported()
     with caplog.at_level(logging.INFO, logger="aacp"):
-        assert is_reported()
         report_progress("50 % done")
         with without_progress():
-            assert not is_reported()
             report_progress("a part")
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
         ("aacp", "INFO", "50 % done")
     ]
+
+
+def test_a_warning_is_printed_where_progress_is_shown_and_logged_as_a_warning_elsewhere(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    report_warning("100 % wrong")
+    assert capsys.readouterr().err == ""
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", "100 % wrong")]
+    with show_progress():
+        report_warning("shown")
+    assert capsys.readouterr().err == "shown\n"
+    assert len(caplog.records) == 1
 
 
 def test_progress_is_shown_until_an_exception(capsys: pytest.CaptureFixture[str]) -> None:

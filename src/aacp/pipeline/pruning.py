@@ -63,7 +63,7 @@ from aacp.train.threads import using_threads
 from aacp.user.code import without_exit
 from aacp.user.events import Event, emit
 from aacp.user.options import known_options
-from aacp.user.progress import is_reported, report_progress, without_progress
+from aacp.user.progress import report_progress, report_warning, without_progress
 from aacp.user.values import path_text
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ class PruningRun:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
-                if is_reported():  # it scores the network on training data too
-                    self._report_notes(warning_about_holdout(self.task, self.plan))
+                self._warn(warning_about_holdout(self.task, self.plan))
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
@@ -345,9 +344,8 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph)
-        if is_reported():
-            self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
-            self._report_notes(warning_about_network(self.task))
+        self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+        self._warn(warning_about_network(self.task))
         advice = advice_on_search(self.budget, self.plan), advice_on_repair(self.plan), advice_on_workers(self.plan)
         self._report_notes(*advice)
 
@@ -363,6 +361,11 @@ class PruningRun:
         """Report sentences; an empty one says that there is nothing to report."""
         for note in filter(None, notes):
             self._report_progress(note)
+
+    def _warn(self, warning: str) -> None:
+        """Report a warning; an empty one says that there is none."""
+        if warning:
+            report_warning(f"{self.label}: {warning}")
 
     def _report_progress(self, message: str) -> None:
         report_progress(f"{self.label}: {message}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,7 +39,7 @@ from aacp.search.saving import recorded
 from aacp.search.screening import to_confirm
 from aacp.search.screening_error import ScreeningError
 from aacp.search.searcher import Searcher
-from aacp.user.progress import report_progress
+from aacp.user.progress import report_progress, report_warning
 from aacp.user.values import counted
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
@@ -55,8 +54,6 @@ ONLY_WIDER = (
 )
 NONE_MET = "No candidate was measured to meet the limit on latency."
 FASTER = "The best candidate within the limit on latency is faster than the table says, so wider ones may meet it too."
-
-_logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +207,9 @@ class Search:
         usual = float(np.median(history.scores))
         unpruned = self.task.unpruned_holdout()
         if usual > unpruned:
-            _logger.warning(
-                "Most pruned networks score higher than the unpruned one (median %.4g, unpruned %.4g). If a lower "
-                "score is better, return its negative and search again.",
-                usual,
-                unpruned,
+            report_warning(
+                f"Most pruned networks score higher than the unpruned one (median {usual:.4g}, unpruned "
+                f"{unpruned:.4g}). If a lower score is better, return its negative and search again."
             )
 
     def _report_exhausted(self, evaluated: int) -> None:

@@ -51,11 +51,6 @@ def is_shown() -> bool:
     return _mode.get() == "shown"
 
 
-def is_reported() -> bool:
-    """Whether anybody sees progress: messages that take time to compute are left out otherwise."""
-    return is_shown() or (_mode.get() == "logged" and _logger.isEnabledFor(logging.INFO))
-
-
 def report_progress(message: str) -> None:
     """Report one line."""
     if _mode.get() != "silent":
@@ -63,6 +58,14 @@ def report_progress(message: str) -> None:
     if is_shown():
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
+
+
+def report_warning(message: str) -> None:
+    """Report one line, also to programs that do not show progress: the logger gets it as a warning there."""
+    if is_shown():
+        report_progress(message)
+    else:
+        _logger.warning("%s", message)
 
 
 class Silence:
