@@ -1,4 +1,8 @@
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +139,7 @@ def test_a_stream_cannot_be_sampled_and_an_empty_sample_is_rejected() -> None:
 
 def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:
     part = TensorDataset(torch.zeros(1200, 1))
-    data = Data(DataLoader(part, batch_size=7), part, iter([]), name="mine")
+    data = Data(DataLoader(part, batch_size=7), part, Stream(), name="mine")
     assert str(data) == "mine: 1,200 for training, 1,200 held out, an unknown number for testing"
     assert (
         str(Data.of(part, (torch.zeros(6, 1), torch.zeros(6))))
@@ -156,6 +160,42 @@ def numbers(part: object) -> list[int]:
 def test_data_needs_no_more_than_three_parts() -> None:
     data = Data(pairs(), pairs(), pairs())
     assert (data.name, data.classes) == ("data", ())
+
+
+class Stream:
+    """A loader without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([])
+
+
+class Restarting:
+    """A loader that is its own iterator, and starts again for every loop."""
+
+    def __iter__(self) -> Restarting:
+        self.left = len(self)
+        return self
+
+    def __len__(self) -> int:
+        return 2
+
+    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("given", [iter([]), zip([1], [2], strict=True), (batch for batch in ())])
+def test_what_can_be_read_only_once_is_rejected(given: Any) -> None:
+    part = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
+    kind = type(given).__name__
+    for place, name in enumerate(("training", "held-out", "test")):
+        parts: list[Any] = [part, part, part]
+        parts[place] = given
+        with pytest.raises(InvalidData, match=rf"The {name} data are a {kind}, which .* only once, .*\. Give a loader"):
+            Data(*parts)
+    assert Data(part, Restarting(), part).name == "data"
 
 
 @pytest.mark.parametrize("train", [pairs(), DataLoader(pairs(), 4), pairs().tensors], ids=["set", "loader", "tensors"])
@@ -211,8 +251,8 @@ def test_examples_that_the_sampler_of_a_hold_out_leaves_out_are_not_trained_on()
 
 
 def test_a_stream_cannot_be_joined_to_training_data() -> None:
-    with pytest.raises(InvalidData, match=r"hold-out of data, a list_iterator, cannot be trained on .* Give data sets"):
-        Data(pairs(), iter([]), pairs()).all_training()
+    with pytest.raises(InvalidData, match=r"hold-out of data, a Stream, cannot be trained on .* Give data sets"):
+        Data(pairs(), Stream(), pairs()).all_training()
 
 
 def test_a_loader_with_an_iteration_of_its_own_is_not_taken_apart() -> None:

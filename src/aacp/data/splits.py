@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -45,6 +45,15 @@ class Data:
     name: str = UNNAMED  # shown in reports; a run is resumed only with data of the same name
     classes: tuple[str, ...] = ()  # the name of each label; empty if not known
     holdout_seed: int | None = None  # chose the hold-out, if `of` did
+
+    def __post_init__(self) -> None:
+        for name, part in (("training", self.train), ("held-out", self.holdout), ("test", self.test)):
+            # Some loaders are iterators that start again when they are asked for one; these have a length.
+            if isinstance(part, Iterator) and length_of(part) is None:
+                raise InvalidData(
+                    f"The {name} data are a {type(part).__name__}, which can be read only once, but a run reads them "
+                    "several times. Give a loader, a data set or a list of batches."
+                )
 
     @classmethod
     @known_options
