@@ -316,3 +316,29 @@ def corrected_searches_lose_what_the_first_one_found() -> Iterator[Claim]:
     yield says(words, length, low, pct(bound, 0))
     rows = [run for run in raw(f"{folder.name}.json")["rows"] if run["arm"] == "search"]
     yield says("the delivered structures have estimates of {} and {} %", *(pct(run["estimate"], 1) for run in rows))
+
+
+@states(PAGE)
+def later_versions_keep_what_the_first_search_found() -> Iterator[Claim]:
+    rows = raw("corrected_searches.json")["rows"]
+    commits = list(dict.fromkeys(row["commit"] for row in rows))
+    assert commits == ["7d93bcc", "b7d2ff9"]
+    best = {(row["commit"], row["run"], row["seed"]): 100 * max(row["scores"]) for row in rows}
+    bound = 0.8
+    low = {
+        commit: [sum(score < bound for score in row["scores"]) for row in rows if row["commit"] == commit]
+        for commit in commits
+    }
+    assert len(best) == 8
+    ends = {(commit, run): sorted(best[commit, run, seed] for seed in (0, 1)) for commit in commits for run in (0, 1)}
+    new, old = commits
+    words = "With commit {} the best estimates are {:.1f} to {:.1f} % after the first search of seed {} and"
+    yield says(words, old, *ends[old, 0], 0)
+    yield says("and {:.1f} to {:.1f} % after that of seed {}, with", *ends[old, 1], 1)
+    length = len(rows[0]["scores"])
+    percent = pct(bound, 0)
+    yield says("with {} to {} of {} structures below {} %", min(low[old]), max(low[old]), length, percent)
+    yield says("With commit {} they are {:.1f} to {:.1f} % and {:.1f} to {:.1f} %", new, *ends[new, 0], *ends[new, 1])
+    yield says("with {} to {} of {} below {} %", min(low[new]), max(low[new]), length, percent)
+    before = {row["run"]: 100 * row["before"] for row in rows}
+    assert all(abs(best[new, run, seed] - before[run]) < 0.3 for run in (0, 1) for seed in (0, 1))  # as good as before
