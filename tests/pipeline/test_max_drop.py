@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import aacp
 from aacp.cost.budget import Budget
@@ -21,7 +22,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.search.history import History
 from aacp.search.saving import recorded
-from aacp.train.recipe import DIGITS
+from aacp.train.recipe import DIGITS, Recipe
 from sampling import sampled
 
 PLAN = Plan(evaluations=8, calibration_images=32, recipe=None, reconstruction=None, max_drop=0.1)
@@ -37,11 +38,12 @@ def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:
 def linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that falls with the share of the channels that is removed."""
 
-    def scored(self: PSAE, network: object) -> float:
-        return sum(p.numel() for p in network.parameters()) / full  # type: ignore[attr-defined]
+    def scored(self: object, network: nn.Module, *_: object) -> float:
+        return sum(p.numel() for p in network.parameters()) / full
 
     full = sum(p.numel() for p in aacp.build_model("digits_resnet").parameters())
     monkeypatch.setattr(PSAE, "_scored", scored)
+    monkeypatch.setattr(PruningTask, "score_network", scored)
 
 
 @pytest.mark.usefixtures("linear")
@@ -56,18 +58,35 @@ def test_the_largest_share_that_passes_is_found(model, data, tmp_path: Path, dro
 
 
 @pytest.mark.usefixtures("linear")
-def test_the_score_that_the_drop_is_taken_from_is_said_first(model, data, tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "how"),
+    [(None, ""), (replace(DIGITS, epochs=1), "by the estimate, with its batch norms recalibrated, ")],
+    ids=["no training", "training"],
+)
+def test_the_score_that_the_drop_is_taken_from_is_said_first(
+    model, data, tmp_path: Path, capsys, recipe: Recipe | None, how: str
+) -> None:
     with aacp.show_progress():
-        found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.9, evaluations=2))
+        found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.9, evaluations=2, recipe=recipe))
     first = capsys.readouterr().err.partition("1/2 evaluations")[0]
-    words = "the unpruned network has by the estimate, with its batch norms recalibrated, 1.0000 on held-out data"
-    assert f"{words}; 0.1000 is allowed" in first
+    assert f"the unpruned network has {how}1.0000 on held-out data; 0.1000 is allowed" in first
+
+
+@pytest.mark.usefixtures("linear")
+@pytest.mark.parametrize("recipe", [None, replace(DIGITS, epochs=1)], ids=["no training", "training"])
+def test_without_training_the_delivered_network_is_judged_and_not_its_estimate(
+    model, data, tmp_path: Path, monkeypatch, recipe: Recipe | None
+) -> None:
+    """By the estimates nothing is lost, but the networks lose as much as they have fewer parameters."""
+    monkeypatch.setattr(PSAE, "_scored", lambda self, network: 1.0)
+    (limit,) = found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.3, shrink="params", recipe=recipe)).limits
+    assert (limit.reached / limit.full >= 0.7) == (recipe is None)
 
 
 def test_a_score_that_falls_by_exactly_the_drop_is_within_it(model, data, tmp_path: Path, monkeypatch) -> None:
     """In floating point, 0.5006 - 0.01 is more than 0.4906."""
     monkeypatch.setattr(MaxDropSearch, "_unpruned_score", lambda self: 0.5006)
-    monkeypatch.setattr(PSAE, "_scored", lambda self, network: 0.4906)
+    monkeypatch.setattr(PruningTask, "score_network", lambda *_: 0.4906)
     found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.01, evaluations=2))
 
 

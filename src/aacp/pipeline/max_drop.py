@@ -42,7 +42,7 @@ class MaxDropSearch:
         unpruned = self._unpruned_score()
         assert self.plan.max_drop is not None
         allowed = unpruned - self.plan.max_drop
-        how = "" if self.plan.probe_epochs else "by the estimate, with its batch norms recalibrated, "
+        how = "by the estimate, with its batch norms recalibrated, " if self._trusts_estimates else ""
         report_progress(f"the unpruned network has {how}{unpruned:.4f} on held-out data; {allowed:.4f} is allowed")
         passed = 0
         failed = self._first_share_out_of_reach()
@@ -80,12 +80,16 @@ class MaxDropSearch:
             )
         return best
 
+    @property
+    def _trusts_estimates(self) -> bool:
+        """Whether shares are judged by estimates, which are lower than what a training reaches."""
+        return self.plan.recipe is not None and not self.plan.probe_epochs
+
     def _unpruned_score(self) -> float:
         """The score of the unpruned network, obtained in the same way as that of the probes."""
-        task = self.search.task
-        if self.plan.probe_epochs:
-            return task.score_network(task.model, task.data.holdout)
-        return self.search.estimate(self.search.graph.full)
+        if self._trusts_estimates:
+            return self.search.estimate(self.search.graph.full)
+        return self.search.task.unpruned_holdout()
 
     def _first_share_out_of_reach(self) -> int:
         """The smallest share, in steps of the bisection, that even the cheapest structure does not reach."""
@@ -101,19 +105,24 @@ class MaxDropSearch:
         budget = Budget.of(Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate)))
         found = replace(self.search, budget=budget, folder=folder, known=self.known).run()
         self.known = History.merged([self.known, found.history])
-        return found.choice, self._train(found.choice, folder) if self.plan.probe_epochs else found.choice.score
+        return found.choice, self._score(found.choice, folder)
 
-    def _train(self, choice: ChosenStructure, folder: RunFolder) -> float:
-        """The score of a structure on the hold-out after a short fine-tuning with the unpruned network as teacher."""
+    def _score(self, choice: ChosenStructure, folder: RunFolder) -> float:
+        """The estimate of a structure, or the score of its network: as it is delivered, or after a short fine-tuning.
+
+        The fine-tuning has the unpruned network as teacher.
+        """
+        if self._trusts_estimates:
+            return choice.score
         task = self.search.task
-        recipe = self.plan.recipe
-        assert recipe is not None
         network = self.search.estimate.inheritance.network(choice.structure)
-        finetune(
-            network, task.data.train, recipe.scaled(self.plan.probe_epochs, finetuning=True), loss=task.loss,
-            teacher=task.model if recipe.distillation else None,
-            folder=folder.path / TRAINING, device=task.device,
-        )  # fmt: skip
+        recipe = self.plan.recipe
+        if recipe is not None:
+            finetune(
+                network, task.data.train, recipe.scaled(self.plan.probe_epochs, finetuning=True), loss=task.loss,
+                teacher=task.model if recipe.distillation else None,
+                folder=folder.path / TRAINING, device=task.device,
+            )  # fmt: skip
         return task.score_network(network, task.data.holdout)
 
     def _write(self, rate: float, outcome: str) -> None:
