@@ -101,6 +101,14 @@ def test_named_heads_are_compared_as_the_user_says_and_others_are_left_out() -> 
     assert close(found, torch.stack(parts).mean())
 
 
+def test_auxiliary_outputs_of_training_are_left_out_if_the_teacher_has_one_output() -> None:
+    main, auxiliary, taught = torch.randn(3, 4, 5).unbind()
+    for outputs in ((main, auxiliary), {"logits": main, "auxiliary": auxiliary}, (auxiliary[:, :2], main)):
+        assert aacp.distillation_loss(outputs, taught) == aacp.distillation_loss(main, taught)
+    with pytest.raises(aacp.InvalidData, match=r"have the heads '0', '1', those of the teacher"):
+        aacp.distillation_loss((main[:2], auxiliary[:2]), taught)
+
+
 def test_heads_that_only_one_of_both_has_are_named() -> None:
     outputs, taught = {"out": numbers(2, 3), "aux": numbers(2, 3)}, {"out": numbers(2, 3, seed=1)}
     with pytest.raises(aacp.InvalidData, match=r"'out', 'aux'.*'out'\. Choose heads"):

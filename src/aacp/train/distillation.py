@@ -97,6 +97,8 @@ def distance(
     """
     found = heads_of(outputs)
     taught = [heads_of(answer) for answer in answers]
+    if isinstance(heads, str):
+        found = _without_auxiliary(found, taught)
     distances = []
     for name, comparison in _chosen(found, taught, heads).items():
         expected = [each[name] for each in taught]
@@ -157,6 +159,18 @@ def _chosen(found: Mapping[str, Tensor], taught: Sequence[Mapping[str, Tensor]],
             )
         chosen |= dict.fromkeys(inside, str(comparison))
     return chosen
+
+
+def _without_auxiliary(found: dict[str, Tensor], taught: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The outputs that the teachers have too.
+
+    A network may return auxiliary outputs in training mode, and one tensor in evaluation mode, as its teacher does: the
+    first output of the shape of this tensor is compared.
+    """
+    if not taught or any(each.keys() != {""} for each in taught):
+        return found
+    alike = [output for output in found.values() if output.shape == taught[0][""].shape]
+    return {"": alike[0]} if alike else found
 
 
 def _has_classes(output: Tensor, are_classes: bool | None) -> bool:
