@@ -18,7 +18,7 @@ from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.teaching import Loss
 from aacp.user.progress import report_progress, without_progress
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 
 @dataclass(frozen=True)
@@ -82,5 +82,7 @@ def ranking(
                 network, data, recipe or FINETUNE.scaled(2, finetuning=True), teacher=teacher, loss=loss, device=device
             )
         outcomes.append(scored(estimate.score, network.eval(), scored_on, "data of the outcome"))
-        report_progress(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}")
+        report_progress(
+            f"{number + 1} of {len(chosen)}: {score_text(estimates[-1])}, fine-tuned {score_text(outcomes[-1])}"
+        )
     return Ranking(chosen, tuple(estimates), tuple(outcomes))

@@ -40,7 +40,7 @@ from aacp.search.saving import recorded
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
 from aacp.user.options import known_options
-from aacp.user.values import function, path_text
+from aacp.user.values import function, path_text, score_text
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -107,7 +107,7 @@ class Found:
     def __repr__(self) -> str:
         cost = macs(self.graph)
         change = cost_change(cost.name, cost.full, float(cost(self.structure)), cost.unit)
-        return f"<Found {self.graph.model}, {change}, score {self.choice.score:.4f}>"
+        return f"<Found {self.graph.model}, {change}, score {score_text(self.choice.score)}>"
 
     def _repr_html_(self) -> str:
         """The lines of the summary as a table, for notebooks."""

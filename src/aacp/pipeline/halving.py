@@ -33,7 +33,7 @@ from aacp.search.history import History
 from aacp.train.loop import fit
 from aacp.user.events import Event, emit
 from aacp.user.progress import report_progress, without_progress
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 FOLDER = "finalists"  # the folder inside the run folder that holds the trainings of each finalist
 STAGE = "finalists"
@@ -154,7 +154,9 @@ class Halving:
             found = found.with_score(position, score)
             self._folder.write_json(FINALISTS, found.to_json())
             self._remove_state(places[found.finalists[position].choice.counts])
-            self._report(f"{title}; {number} of {len(members)}: {found.name(position)}, {score:.4f} on the hold-out")
+            self._report(
+                f"{title}; {number} of {len(members)}: {found.name(position)}, {score_text(score)} on the hold-out"
+            )
             values = {"score": score, "rung": rung + 1, "epochs": found.rungs[rung]}
             emit(Event("evaluation", STAGE, number, values, str(self._folder.path)))
         return found

@@ -18,6 +18,7 @@ from aacp.runs.scores import is_within_drop
 from aacp.search.history import History
 from aacp.train.loop import finetune
 from aacp.user.progress import report_progress
+from aacp.user.values import score_text
 
 FINENESS = 1 / 64  # the bisection finds the share to remove up to this
 
@@ -43,7 +44,9 @@ class MaxDropSearch:
         assert self.plan.max_drop is not None
         allowed = unpruned - self.plan.max_drop
         how = "by the estimate, with its batch norms recalibrated, " if self._trusts_estimates else ""
-        report_progress(f"the unpruned network has {how}{unpruned:.4f} on held-out data; {allowed:.4f} is allowed")
+        report_progress(
+            f"the unpruned network has {how}{score_text(unpruned)} on held-out data; {score_text(allowed)} is allowed"
+        )
         passed = 0
         failed = self._first_share_out_of_reach()
         if failed <= 1:
@@ -65,7 +68,9 @@ class MaxDropSearch:
                 continue
             is_within = is_within_drop(unpruned, score, self.plan.max_drop)
             verdict = "within" if is_within else "beyond"
-            self._write(middle * FINENESS, f"{score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)")
+            self._write(
+                middle * FINENESS, f"{score_text(score)}, {verdict} the drop ({score_text(allowed)} is allowed)"
+            )
             if is_within:
                 passed = middle
                 best = choice
@@ -74,9 +79,9 @@ class MaxDropSearch:
                 unmet = None
         if best is None:
             raise unmet or InfeasibleBudget(
-                f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below {allowed:.4f}, "
-                "the lowest that is allowed. Allow a larger drop, score after a short training (probe_epochs), or hold "
-                "out data that the network was not trained on."
+                f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below "
+                f"{score_text(allowed)}, the lowest that is allowed. Allow a larger drop, score after a short "
+                "training (probe_epochs), or hold out data that the network was not trained on."
             )
         return best
 

@@ -50,7 +50,7 @@ from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches, has_own_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
-from aacp.user.values import paths, whole_number
+from aacp.user.values import paths, score_text, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
@@ -108,7 +108,7 @@ def check_scoring(task: PruningTask) -> str:
     found = []
     for part in (task.data.holdout, task.data.test):
         with global_seed(task.device, 0):  # so that this does not change the random numbers that are drawn later
-            found.append(f"{task.score_network(task.model, part):.4f} on {task.name_of(part)}")
+            found.append(f"{score_text(task.score_network(task.model, part))} on {task.name_of(part)}")
     return ", ".join(found)
 
 

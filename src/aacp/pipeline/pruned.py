@@ -23,6 +23,7 @@ from aacp.runs.files import ARTEFACT, CHECK_FOLDER, DEVICE_CHECK, RECOVERY
 from aacp.runs.folder import RunFolder
 from aacp.runs.scores import Evaluation, Recovery
 from aacp.user.notebook import html_table
+from aacp.user.values import score_text
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Pruned:
         lines = self._costs()
         scores = [("test", before.test, after.test), ("holdout", before.holdout, after.holdout)]
         lines += [
-            f"{part} {score}: {old:.4f} -> {new:.4f}"
+            f"{part} {score}: {score_text(old)} -> {score_text(new)}"
             for part, old, new in scores
             if old is not None and new is not None
         ]
@@ -158,7 +159,7 @@ class Pruned:
         found = files.quantized
         if found.before_test is None or found.after_test is None:
             return [f"test {score} in int8: {found.note}"]
-        return [f"test {score} in int8: {found.before_test:.4f} -> {found.after_test:.4f}"]
+        return [f"test {score} in int8: {score_text(found.before_test)} -> {score_text(found.after_test)}"]
 
     def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""

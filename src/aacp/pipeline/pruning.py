@@ -64,7 +64,7 @@ from aacp.user.code import without_exit
 from aacp.user.events import Event, emit
 from aacp.user.options import known_options
 from aacp.user.progress import report_progress, report_warning, without_progress
-from aacp.user.values import path_text
+from aacp.user.values import path_text, score_text
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -344,7 +344,9 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph)
-        self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+        self._report_progress(
+            f"searching; the score of the unpruned network is {score_text(self.task.unpruned_holdout())}"
+        )
         self._warn(warning_about_network(self.task))
         advice = advice_on_search(self.budget, self.plan), advice_on_repair(self.plan), advice_on_workers(self.plan)
         self._report_notes(*advice)

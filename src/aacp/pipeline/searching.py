@@ -40,7 +40,7 @@ from aacp.search.screening import to_confirm
 from aacp.search.screening_error import ScreeningError
 from aacp.search.searcher import Searcher
 from aacp.user.progress import report_progress, report_warning
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
@@ -325,7 +325,7 @@ class Search:
 
     def _predicted_choice(self, candidate: Candidate) -> ChosenStructure:
         """A candidate to deliver whose latency cannot be measured here."""
-        report_progress(f"number {candidate.number}, score {candidate.score:.4f}: latency {TO_BE_CHECKED}")
+        report_progress(f"number {candidate.number}, score {score_text(candidate.score)}: latency {TO_BE_CHECKED}")
         choice = choice_of(candidate, self.bound_budget)
         assert self.table is not None
         problem = self.table.problem
@@ -346,7 +346,7 @@ class Search:
 
     def _report(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> None:
         verdict = checked.verdict(limit).value
-        report_progress(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}")
+        report_progress(f"number {candidate.number}, score {score_text(candidate.score)}: {checked}, {verdict}")
 
 
 def _corrected_name(number: int, measured: list[LatencyCheck]) -> str:

@@ -41,7 +41,7 @@ from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
 from aacp.user.options import known_options
-from aacp.user.values import counted, path_text
+from aacp.user.values import counted, path_text, score_text
 
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
 
@@ -309,10 +309,12 @@ def _folder_part(limit: Limit) -> str:
 
 
 def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:
-    test = "" if evaluation is None else f", test {evaluation.before.test:.4f} -> {evaluation.after.test:.4f}"
+    tests = () if evaluation is None else (evaluation.before.test, evaluation.after.test)
+    known = [score_text(value) for value in tests if value is not None]
+    test = f", test {' -> '.join(known)}" if known else ""
     reached = "; ".join(
         f"{limit.cost} {amount(limit.reached, limit.unit)}, at most {amount(limit.bound, limit.unit)}"
         for limit in choice.limits
     )
-    unpruned = "" if choice.unpruned is None else f" (unpruned {choice.unpruned:.4f})"
-    return f"{name}: estimated {choice.score:.4f}{unpruned}{test}; {reached}"
+    unpruned = "" if choice.unpruned is None else f" (unpruned {score_text(choice.unpruned)})"
+    return f"{name}: estimated {score_text(choice.score)}{unpruned}{test}; {reached}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aacp.cost.quantities import rounded
+from aacp.user.values import NEAR_ZERO, score_text
 
 NBSP = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -50,14 +51,19 @@ def change(before: float, after: float) -> str:
 
 def score(value: float, metric: str, digits: int = 2) -> str:
     """A score as text: an accuracy in percent, any other metric as a plain number."""
-    return f"{plain(100 * value, digits)}{NBSP}%" if metric == "accuracy" else plain(value, digits + 2)
+    return f"{plain(100 * value, digits)}{NBSP}%" if metric == "accuracy" else _few_digits(value, digits + 2)
 
 
 def gain(before: float, after: float, metric: str) -> str:
     """The signed difference of two scores, in points if they are accuracies."""
     if metric == "accuracy":
         return f"{signed(plain(100 * (after - before), 2))}{NBSP}points"
-    return signed(plain(after - before, 4))
+    return signed(_few_digits(round(after - before, 12), 4))
+
+
+def _few_digits(value: float, digits: int) -> str:
+    """A score with `digits` decimals, or with three significant digits if it is near zero."""
+    return score_text(value).replace("-", MINUS) if abs(value) < NEAR_ZERO else plain(value, digits)
 
 
 def difference(one: float, other: float, metric: str) -> str:

@@ -29,7 +29,7 @@ from aacp.runs.chosen import LimitResult
 from aacp.runs.exports import Latency, QuantizedScores, Resources
 from aacp.runs.finalists import rungs_text
 from aacp.runs.requests import Request
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 Row = tuple[object, object, object, object]
 TIMES = (
@@ -279,8 +279,8 @@ def _calibration(found: QuantizedScores) -> str:
     if found.before_likeness is None or found.after_likeness is None:
         return words
     return (
-        f"{words}; likeness of the outputs to float, where 1 is equal: unpruned {found.before_likeness:.4f}, pruned "
-        f"{found.after_likeness:.4f}"
+        f"{words}; likeness of the outputs to float, where 1 is equal: unpruned {score_text(found.before_likeness)}, "
+        f"pruned {score_text(found.after_likeness)}"
     )
 
 

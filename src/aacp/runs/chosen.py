@@ -12,6 +12,7 @@ from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit, is_within
 from aacp.cost.quantities import amount, cost_change
 from aacp.disk.records import Record
+from aacp.user.values import score_text
 
 # What a limit on a latency is called that was predicted with the table of another device.
 TO_BE_CHECKED = "to be checked on the device"
@@ -90,8 +91,8 @@ class ChosenStructure(Record):
         return {**self.to_json(), "limits": [limit.described() for limit in self.limits]}
 
     def __str__(self) -> str:
-        unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
-        return "\n".join([*map(str, self.limits), f"estimated score: {self.score:.4f}{unpruned}"])
+        unpruned = "" if self.unpruned is None else f", unpruned {score_text(self.unpruned)}"
+        return "\n".join([*map(str, self.limits), f"estimated score: {score_text(self.score)}{unpruned}"])
 
 
 @dataclass(frozen=True)

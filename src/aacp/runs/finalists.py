@@ -13,7 +13,7 @@ from functools import cached_property
 
 from aacp.disk.records import Record
 from aacp.runs.chosen import ChosenStructure
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 # Subtracted before rounding up, since the root of a whole power may come out a little above a whole number.
 ROUNDING = 1e-9
@@ -106,4 +106,4 @@ class Finalists(Record):
         verb = "won" if finalist is self.winner else "left"
         length = counted(self.rungs[len(finalist.holdout) - 1], "epoch")
         name = self.name(self.finalists.index(finalist))
-        return f"{name} {verb} with {finalist.holdout[-1]:.4f} on the hold-out after {length}"
+        return f"{name} {verb} with {score_text(finalist.holdout[-1])} on the hold-out after {length}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from aacp.cost.kinds import COSTS
 from aacp.disk.records import Record, field_place, read_value
+from aacp.user.values import score_text
 
 
 def is_within_drop(before: float, after: float, drop: float) -> bool:
@@ -109,5 +110,4 @@ class Recovery(Record):
     notes: tuple[str, ...] = ()  # what could not be repaired, and what was decided
 
     def __str__(self) -> str:
-        scored = [step for step in self.steps if step.holdout is not None]
-        return ", ".join(f"{step.name} {step.holdout:.4f}" for step in scored)
+        return ", ".join(f"{each.name} {score_text(each.holdout)}" for each in self.steps if each.holdout is not None)

@@ -24,7 +24,7 @@ from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.pareto import unbeaten
 from aacp.user.notebook import html_table
-from aacp.user.values import counted, shown
+from aacp.user.values import counted, score_text, shown
 
 PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
@@ -159,13 +159,13 @@ class History:
         return self._candidates[position]
 
     def __repr__(self) -> str:
-        best = "" if self.best is None else f", best {self.best.score:.4f} (number {self.best.number})"
+        best = "" if self.best is None else f", best {score_text(self.best.score)} (number {self.best.number})"
         return f"<History of {counted(len(self), 'candidate')}{best}>"
 
     def _repr_html_(self) -> str:
         """A table of the best candidates, for notebooks."""
         best = self.top(SHOWN)
-        rows = [(each.number, each.generation, f"{each.score:.4f}", list(each.structure)) for each in best]
+        rows = [(each.number, each.generation, score_text(each.score), list(each.structure)) for each in best]
         caption = f"The best {len(best)} of {counted(len(self), 'candidate')}"
         return html_table(caption, ("number", "generation", "score", "kept"), rows)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aacp.search.history import Candidate
 from aacp.user.progress import MAX_SILENCE, progress_bar, report_progress
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Progress:
     def outcome(self) -> str:
         """The best structure so far and what it costs."""
         best = ", ".join((f"number {self.best.number}", *self.costs))
-        return f"generation {self.generation}, best {self.best.score:.4f} ({best})"
+        return f"generation {self.generation}, best {score_text(self.best.score)} ({best})"
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"

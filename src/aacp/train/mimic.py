@@ -26,6 +26,7 @@ from aacp.train.seeding import generator, global_seed
 from aacp.train.trained_as import TrainedDirectly
 from aacp.train.variants import varied
 from aacp.user.progress import progress_bar, report_progress, without_progress
+from aacp.user.values import score_text
 
 # The highest learning rate, chosen in trials of 1,000 steps on held-out images: Adam with it brought MobileNetV2 closer
 # to the original than SGD with the rate 0.03, and ResNet56 as close.
@@ -226,7 +227,7 @@ def _progress(steps: int) -> Iterator[Advance]:
         if update is None:
             yield _Lines(steps)
         else:
-            yield lambda done, loss: update(done, f"mimicking, loss {loss:.4f}")
+            yield lambda done, loss: update(done, f"mimicking, loss {score_text(loss)}")
 
 
 @dataclass
@@ -239,4 +240,4 @@ class _Lines:
     def __call__(self, done: int, loss: float) -> None:
         if 10 * done // self.steps > self.tenths:
             self.tenths = 10 * done // self.steps
-            report_progress(f"mimicking, step {done}/{self.steps}: loss {loss:.4f}")
+            report_progress(f"mimicking, step {done}/{self.steps}: loss {score_text(loss)}")

@@ -15,7 +15,7 @@ from aacp.runs.scores import Epoch
 from aacp.train.recipe import Recipe
 from aacp.user.events import Event, emit
 from aacp.user.progress import progress_bar, report_progress
-from aacp.user.values import counted
+from aacp.user.values import counted, score_text
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -82,9 +82,9 @@ def report(
 def summary_line(epoch: Epoch) -> str:
     """The results of an epoch in one line."""
     accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
-    holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
+    holdout = "" if epoch.holdout is None else f", hold-out {score_text(epoch.holdout)}"
     limit = f"; {epoch.limit}" if epoch.limit else ""
-    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} examples/s{limit}"
+    return f"loss {score_text(epoch.loss)}{accuracy}{holdout}, {epoch.images_per_second:,.0f} examples/s{limit}"
 
 
 @contextmanager

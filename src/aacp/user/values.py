@@ -16,6 +16,7 @@ Kind = TypeVar("Kind")
 
 MAX_SEED = 2**63 - 1  # what torch and numpy both accept
 MAX_COUNT = 2**53  # whole numbers up to this one are exact in floating point and in JSON
+NEAR_ZERO = 0.01  # scores below it are shown with significant digits instead of decimals
 MAX_SCORE = 1e100  # scores are squared and added up, which must stay finite
 MAX_SHOWN = 60  # characters of a value in a message or a table
 
@@ -37,6 +38,11 @@ def shortened(text: str) -> str:
 def counted(count: int, thing: str) -> str:
     """A number of things for people: "1 epoch", "2,000 epochs"."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def score_text(value: float) -> str:
+    """A score or a loss for people: four decimals, or three significant digits if it is near zero."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= NEAR_ZERO else f"{value:.3g}"
 
 
 def whole_number(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
