@@ -242,6 +242,23 @@ def test_test_batches_without_targets_are_rejected_before_the_search() -> None:
         check_scoring(subject(pair, test=Examples(dictionary)))
 
 
+def test_lists_and_pairs_that_may_be_meant_in_another_way_are_explained() -> None:
+    class Both(nn.Module):
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return left + right
+
+    examples = [(image, int(label)) for image, label in zip(INPUTS, LABELS, strict=True)]
+    known = replace(subject(pair), data=aacp.Data(examples, examples, examples))
+    with pytest.raises(aacp.InvalidData, match=r"A list is read as batches: put examples into a DataLoader\. Give"):
+        check_data(known, SEARCHED)
+    known = replace(subject(lambda image, _: (image, image)), model=Both(), score=Likeness(Both()))
+    words = (
+        r"A pair is read as inputs and labels: give two inputs without labels as a dictionary by argument name\. Give"
+    )
+    with pytest.raises(aacp.InvalidData, match=words):
+        check_data(known, SEARCHED)
+
+
 @pytest.mark.parametrize(
     ("form", "score", "plan", "shapes"),
     [

@@ -174,8 +174,8 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     outputs = tensors_in(run.output)
     if not outputs:
         raise InvalidExample(
-            f"{type(model).__name__} returns no tensor on the example. Return tensors, or name the submodules to prune "
-            "with parts= or --part."
+            f"{type(model).__name__} returns no tensor on the example, alone or in a tuple, list or dictionary. Return "
+            "tensors in one of these, or name the submodules to prune with parts= or --part."
         )
     if any(tensor.numel() and not torch.isfinite(tensor).any() for tensor in outputs):
         raise InvalidExample(

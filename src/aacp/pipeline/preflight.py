@@ -93,7 +93,7 @@ def check_data(task: PruningTask, plan: Plan) -> None:
     the score or the training needs, and losses that are not one number.
     """
     _require_storable(task.model)
-    _require_pure(task.model, _read_batch(task, task.data.holdout, task.score is accuracy))
+    _require_pure(task.model, _read_batch(task, task.data.holdout, task.score is accuracy), task.data.holdout)
     batch = _read_batch(task, task.data.train, plan.recipe is not None)
     if plan.recipe is not None and task.loss is not None:
         _require_one_number(task.loss, task.model, batch)
@@ -364,13 +364,13 @@ def _require_storable(model: nn.Module) -> None:
             )
 
 
-def _require_pure(model: nn.Module, batch: Any) -> None:
+def _require_pure(model: nn.Module, batch: Any, source: Source) -> None:
     """Reject a network that does not run on the data, or that changes its inputs, which are kept and read again."""
     inputs = inputs_of(batch)
     before = copy.deepcopy(inputs)
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
     what = f"{type(model).__name__} does not run on the held-out data, a batch of shape {shapes}"
-    remedy = "Give data that the network takes, or the network of these data."
+    remedy = f"{_how_read(model, batch, source)}Give data that the network takes, or the network of these data."
     with (
         failing_as(InvalidData, what, remedy),
         global_seed(device_of_model(model), 0),
@@ -383,6 +383,17 @@ def _require_pure(model: nn.Module, batch: Any) -> None:
             "The network writes into its inputs, so the next pass would read other data. Let it make a new "
             "tensor: x = x - mean, not x -= mean."
         )
+
+
+def _how_read(model: nn.Module, batch: Any, source: Source) -> str:
+    """How data were read, if they may be meant in another way: one or two sentences and a space, or ""."""
+    if isinstance(source, list):
+        return "A list is read as batches: put examples into a DataLoader. "
+    arguments = inspect.signature(model.forward).parameters.values()
+    required = [each for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
+    if _is_pair(batch) and isinstance(inputs_of(batch), torch.Tensor) and len(required) == 2:
+        return "A pair is read as inputs and labels: give two inputs without labels as a dictionary by argument name. "
+    return ""
 
 
 def _is_same(old: torch.Tensor, new: torch.Tensor) -> bool:
