@@ -122,7 +122,7 @@ def test_another_request_is_rejected(finished: Path) -> None:
     code, _, err = run("search", "digits_resnet", *SEARCH, "--seed", "1", "--run", finished)
     assert code == 1
     assert "seed: 0 then, 1 now" in err
-    assert "Repeat the earlier request, or choose another folder." in err
+    assert "Repeat the earlier request, or choose another folder" in err
 
 
 def test_a_function_that_was_recorded_by_its_bare_name_cannot_be_imported(searched: Path) -> None:

@@ -177,7 +177,11 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 20, "seed": 1}, r"other settings: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Repeat"),
+        (
+            {"evaluations": 20, "seed": 1},
+            r"other settings: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Repeat .* folder\.$",
+        ),
+        ({"evaluations": 20}, r"another folder, which may reuse the scores of this one \(--from, known_from\)\.$"),
         (
             {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
             "finetuned holds a training with other settings: recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, "

@@ -36,7 +36,7 @@ from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, T
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
-from aacp.runs.requests import Request, TrainingRequest, reject_training
+from aacp.runs.requests import ESTIMATE_FIELDS, Request, TrainingRequest, reject_training
 from aacp.runs.trainings import is_begun
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
@@ -99,7 +99,13 @@ def register_request(
     if not (request.probe_epochs or request.finalists):
         skipped |= {"loss", "loss_source"}  # nothing is trained in the search
     names = [each.name for each in fields(Request) if each.name not in skipped]
-    require_same(folder.path, before, request, names, "Repeat the earlier request, or choose another folder.")
+    of_scores = [name for name in (*ESTIMATE_FIELDS, "metric_source") if name not in skipped]
+    reuse = (
+        ""
+        if differences(before, request, of_scores)
+        else ", which may reuse the scores of this one (--from, known_from)"
+    )
+    require_same(folder.path, before, request, names, f"Repeat the earlier request, or choose another folder{reuse}.")
     return before
 
 
