@@ -352,7 +352,7 @@ SEARCH = [
     _mutant("nobody says that narrow structures are left out", "pipeline/searching.py",
             "if self.space != self.whole_space:", "if False:", MET_BY_WIDER),
     _mutant("a corrected search is resumed in another part of the space", "pipeline/searching.py",
-            "-{hashlib.blake2b(least, digest_size=4).hexdigest()}", "",
+            "-{hashlib.blake2b(json.dumps(known).encode(), digest_size=4).hexdigest()}", "",
             f"{FASTEST}test_a_search_is_not_resumed_in_another_part_of_the_space"),
     _mutant("a run needs the smallest structure to be fast", "pipeline/pruning.py",
             "search.bound_budget.check(search.space)", "search.bound_budget.check(space)", MET_BY_WIDER),
@@ -428,7 +428,7 @@ SEARCH = [
 # -- max_drop and sweeps -----------------------------------------------------------------------------------------------
 
 REPEATED = [
-    _mutant("no drop is allowed", "pipeline/max_drop.py", " - (self.plan.max_drop or 0.0)", "",
+    _mutant("no drop is allowed", "pipeline/max_drop.py", "score, self.plan.max_drop)", "score, 0.0)",
             f"{MAX_DROP}test_the_largest_share_that_passes_is_found"),
     _mutant("probes are trained on the hold-out", "pipeline/max_drop.py",
             "network, task.data.train, recipe", "network, task.data.all_training(), recipe", PROBING),
@@ -440,8 +440,12 @@ REPEATED = [
     _mutant("probes are judged by test data", "pipeline/max_drop.py",
             "score_network(network, task.data.holdout)", "score_network(network, task.data.test)", PROBING),
     _mutant("probes are compared with the test score", "pipeline/max_drop.py",
-            "score_network(task.model, task.data.holdout)", "score_network(task.model, task.data.test)",
+            "return self.search.task.unpruned_holdout()",
+            "return self.search.task.score_network(self.search.task.model, self.search.task.data.test)",
             PROBES_COMPARED),
+    _mutant("without training, estimates are judged", "pipeline/max_drop.py",
+            "return self.plan.recipe is not None and not", "return not",
+            f"{MAX_DROP}test_without_training_the_delivered_network_is_judged_and_not_its_estimate"),
     _mutant("probes are trained as long as the network", "pipeline/max_drop.py",
             "recipe.scaled(self.plan.probe_epochs, finetuning=True)", "recipe",
             f"{MAX_DROP}test_probes_can_be_judged_after_training"),
@@ -487,8 +491,8 @@ REPEATED = [
 
 REQUESTS = [
     _mutant("another request resumes a run", "pipeline/request.py",
-            'require_same(folder.path, before, request, names, "Repeat',
-            'print(folder, before, request, names, "Repeat',
+            'require_same(folder.path, before, request, names, f"Repeat',
+            'print(folder, before, request, names, f"Repeat',
             ANOTHER_REQUEST),
     _mutant("another seed resumes a run", "pipeline/request.py", "skipped = {*CIRCUMSTANCES}",
             'skipped = {*CIRCUMSTANCES, "seed"}', ANOTHER_REQUEST),

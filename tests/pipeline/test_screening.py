@@ -230,7 +230,7 @@ def test_an_interrupted_run_continues_to_the_same_histories(run: Screened, model
     assert confirmed(tmp_path) == confirmed(run.folder)
     assert resumed.history == run.found.history
     assert resumed.choice == run.found.choice
-    assert len(score.calls) == len(run.calls)  # no structure was scored again
+    assert len(score.calls) == len(run.calls) + 1  # only the unpruned network was scored again
 
 
 def test_lost_scores_on_all_images_are_measured_again(model, data, tmp_path: Path) -> None:
