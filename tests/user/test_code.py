@@ -26,6 +26,23 @@ def test_the_innermost_line_of_the_user_is_outside_of_aacp() -> None:
     assert "(in users_function, test_code.py, line " in described_failure(caught.value)
 
 
+class Broken(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        raise KeyError("broken example")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_line_is_known_if_a_process_of_a_loader_raised(workers: int) -> None:
+    with pytest.raises(KeyError, match="broken example") as caught:
+        next(iter(torch.utils.data.DataLoader(Broken(), 2, num_workers=workers)))
+    line = Broken.__getitem__.__code__.co_firstlineno + 1
+    found = described_failure(caught.value)
+    assert found == f"KeyError: 'broken example' (in __getitem__, test_code.py, line {line})"
+
+
 def test_an_error_that_only_aacp_and_python_passed_through_is_not_the_users() -> None:
     with pytest.raises(ValueError, match="Expecting value") as caught:
         json.loads("")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ Result = TypeVar("Result")
 
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")  # where Python and its packages are installed
 _LOADER_PROCESS = "in DataLoader worker process"  # in the message of every exception that torch passes on from one
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+), in (.+)$', re.MULTILINE)  # a line of the text of a traceback
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
@@ -49,7 +51,14 @@ def users_function(name: str, arguments: str, failure: type[AACPError] = Invalid
 
 def user_frame(error: BaseException) -> FrameSummary | None:
     """The innermost line of the user's own code that an exception passed through, if it passed through any."""
-    frames = StackSummary.extract(walk_tb(error.__traceback__), lookup_lines=False)
+    return _innermost_of_user(_frames(error))
+
+
+def _frames(error: BaseException) -> list[FrameSummary]:
+    return StackSummary.extract(walk_tb(error.__traceback__), lookup_lines=False)
+
+
+def _innermost_of_user(frames: Sequence[FrameSummary]) -> FrameSummary | None:
     return next((frame for frame in reversed(frames) if _is_user_file(frame.filename)), None)
 
 
@@ -61,10 +70,14 @@ def is_from_user_code(error: BaseException) -> bool:
 def described_failure(error: BaseException) -> str:
     """An exception in one line, with the function and the line of the user's code that raised it, if it is known."""
     if _LOADER_PROCESS in str(error):  # the message is the text of the traceback, which ends with the real message
-        return str(error).strip().splitlines()[-1].rstrip(". ")
-    frame = user_frame(error)
+        message = str(error).strip().splitlines()[-1].rstrip(". ")
+        frames = [FrameSummary(file, int(line), name) for file, line, name in _FRAME.findall(str(error))]
+    else:
+        message = first_line(error)
+        frames = _frames(error)
+    frame = _innermost_of_user(frames)
     place = "" if frame is None else f" (in {frame.name}, {Path(frame.filename).name}, line {frame.lineno})"
-    return f"{first_line(error)}{place}"
+    return f"{message}{place}"
 
 
 def _is_user_file(name: str) -> bool:
