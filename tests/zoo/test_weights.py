@@ -35,6 +35,7 @@ FORMS = {
     "of DataParallel": lambda state: {"module." + name: value for name, value in state.items()},
     "of compile and DataParallel": lambda state: {"module._orig_mod." + name: value for name, value in state.items()},
     "of DataParallel, compiled": lambda state: {"_orig_mod.module." + name: value for name, value in state.items()},
+    "of a LightningModule": lambda state: {"model." + name: value for name, value in state.items()},
     "before batches were counted": lambda state: {name: v for name, v in state.items() if "tracked" not in name},
 }
 

@@ -37,8 +37,6 @@ TransposedConvolution = nn.modules.conv._ConvTransposeNd
 
 # -- modules ----------------------------------------------------------------------------------------------------------
 
-COMPILED_PREFIX = "_orig_mod."  # before the names of all tensors in the state of a compiled module
-
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """The parameters of a module itself, without its children; writing to the dictionary changes the module."""

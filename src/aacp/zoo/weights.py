@@ -6,6 +6,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,13 +16,11 @@ from torch import Tensor, nn
 from aacp.disk.reading import open_file, reading_as
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, InvalidWeights
-from aacp.pytorch.internals import COMPILED_PREFIX
 from aacp.pytorch.modules import require_network
 from aacp.user.values import path_text
 from aacp.zoo.pickles import require_bounded
 
 PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values
-PREFIXES = ("module.", COMPILED_PREFIX)  # added to every name by torch's parallel wrappers and by torch.compile
 SHOWN = 5  # at most this many keys of each kind are listed in an error
 SHOWN_NAME = 100  # characters of a key that are shown in an error
 ZIP = b"PK\x03\x04"  # how the files begin that torch writes today; older ones are several pickles in a row
@@ -33,7 +32,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Load the weights of a file into the network; if any tensor does not fit, nothing is changed."""
     require_network(model)
     own = model.state_dict()
-    weights = _without_prefixes(read_weights(path), own)
+    weights = _without_prefix(read_weights(path), own)
     mismatches = _mismatches(own, weights)
     if mismatches:
         raise InvalidWeights(
@@ -103,12 +102,17 @@ def _state_dict(path: Path, found: Any) -> dict[str, Tensor]:
     return {str(name): value for name, value in found.items()}
 
 
-def _without_prefixes(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights without the prefixes of wrappers on every name, unless the network has that prefix too."""
-    added = [prefix for prefix in PREFIXES if not any(name.startswith(prefix) for name in own)]
-    while found := [prefix for prefix in added if all(name.startswith(prefix) for name in weights)]:
-        weights = {name.removeprefix(found[0]): value for name, value in weights.items()}
-    return weights
+def _without_prefix(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights without what a wrapper has put before all names: torch's, or a module that trains a network."""
+    prefix = _shared_prefix(weights).removesuffix(_shared_prefix(own))
+    stripped = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return stripped if len(stripped.keys() & own.keys()) > len(weights.keys() & own.keys()) else weights
+
+
+def _shared_prefix(names: Iterable[str]) -> str:
+    """The modules that all names begin with: "model." for "model.conv.weight" and "model.fc.weight"."""
+    columns = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    return "".join(f"{column[0]}." for column in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def _mismatches(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
