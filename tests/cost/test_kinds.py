@@ -32,6 +32,9 @@ def graph() -> aacp.ChannelGraph:
         ("weight_bytes", "2 MiB", 2 * 1024 * 1024),
         ("activation_bytes", ".5kB", 500),
         ("macs", "6e7", 6e7),
+        ("params", "30K", 3e4),
+        ("weight_bytes", "2KB", 2e3),
+        ("latency", "3MS", 3e-3),
     ],
 )
 def test_quantities_have_the_suffixes_of_their_cost(cost: str, text: str, value: float) -> None:
@@ -49,6 +52,8 @@ def test_usual_mistakes_are_answered_with_what_is_meant() -> None:
         cost_kind("macs").parse("50%")
     with pytest.raises(aacp.InvalidOption, match="FLOPs are counted as MACs"):
         cost_kind("FLOPs")
+    with pytest.raises(aacp.InvalidOption, match=r"no cost 'memory'\. Give activation_bytes, or"):
+        cost_kind("memory")
 
 
 def test_numbers_are_shares_to_remove_and_text_is_the_most_to_keep() -> None:

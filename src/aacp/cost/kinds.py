@@ -23,7 +23,7 @@ from aacp.user.sources import source_of
 from aacp.user.values import shown
 
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")  # a number and its unit
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -130,15 +130,16 @@ class CostKind:
         return cost
 
     def parse(self, text: str) -> float:
-        """A number with a suffix, in the unit of the cost: "60M" MACs are 6e7."""
+        """A number with a suffix, in the unit of the cost: "60M" MACs are 6e7. Upper and lower case are the same."""
         found = QUANTITY.fullmatch(text.strip())
-        if found is None or found[2] not in self.suffixes or not float(found[1]):
+        factors = {suffix.lower(): factor for suffix, factor in self.suffixes.items()}
+        if found is None or found[2].lower() not in factors or not float(found[1]):
             known = ", ".join(suffix or "no unit" for suffix in sorted(self.suffixes, key=len, reverse=True))
             share = ' A share to remove is a number without a sign: 0.5, not "50%".' if "%" in text else ""
             raise InvalidOption(
                 f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}.{share}"
             )
-        return float(found[1]) * self.suffixes[found[2]]
+        return float(found[1]) * factors[found[2].lower()]
 
     def write(self, value: float) -> str:
         """A quantity as `parse` reads it, with the suffix that makes it shortest."""
@@ -177,7 +178,8 @@ def cost_kind(name: str) -> CostKind:
     if name not in COSTS:
         is_flops = "flop" in str(name).lower()
         counted = " FLOPs are counted as MACs, of which a convolution has half as many." if is_flops else ""
-        known = advice(name, COSTS, ", or give a limit on a CostKind of your own")
+        named = next((kind.name for kind in COSTS.values() if kind.option and kind.option == name), name)
+        known = advice(named, COSTS, ", or give a limit on a CostKind of your own")
         raise InvalidOption(f"There is no cost {name!r}. {known}{counted}")
     return COSTS[name]
 
