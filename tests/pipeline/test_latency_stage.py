@@ -296,6 +296,10 @@ def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
     kept = checks_in(tmp_path / "again")
     assert truth["measured"] < len(kept)
     assert (tmp_path / "again" / "latency.json").read_bytes() == (tmp_path / "once" / "latency.json").read_bytes()
+    once_searched, again_searched = (
+        sorted(path.name for path in (tmp_path / name).glob("corrected-*")) for name in ("once", "again")
+    )
+    assert again_searched == once_searched
 
 
 def test_a_run_that_was_stopped_on_a_noisy_machine_uses_up_the_limit_on_a_quiet_one(

@@ -386,7 +386,7 @@ def _require_pure(model: nn.Module, batch: Any, source: Source) -> None:
 
 
 def _how_read(model: nn.Module, batch: Any, source: Source) -> str:
-    """How data were read, if they may be meant in another way: one or two sentences and a space, or ""."""
+    """A sentence and a space about how data were read, if they may be meant in another way; else ""."""
     if isinstance(source, list):
         return "A list is read as batches: put examples into a DataLoader. "
     arguments = inspect.signature(model.forward).parameters.values()

@@ -73,7 +73,7 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         return found if len(found) else self._any_structure()
 
     def _any_structure(self) -> Genes:
-        """A random structure for when all offspring are known, a new one if some were drawn; the search goes on."""
+        """One random structure, to go on with if all offspring are known; a structure that is new, if one was drawn."""
         drawn = self.rescaling(self.sample(self.settings.offspring), self.generator)
         return np.concatenate([drawn[self.unseen(drawn)], drawn])[:1]
 
