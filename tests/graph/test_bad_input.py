@@ -90,6 +90,21 @@ def test_the_error_is_named_and_advises(case: str) -> None:
     assert len(sentences) >= 2, "a message says what is wrong, then what to do"
 
 
+class HalfInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3).half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).half()).float()
+
+
+def test_a_network_of_several_types_is_named() -> None:
+    words = r"HalfInside has parameters of the types torch\.float16, torch\.float32, but is traced in torch\.float32"
+    with pytest.raises(aacp.UntraceableModel, match=words):
+        aacp.trace(HalfInside(), IMAGE)
+
+
 def test_the_wrong_shape_is_shown() -> None:
     with pytest.raises(aacp.InvalidExample, match=r"\(1, 4, 8, 8\).*expected input.* to have 3 channels"):
         aacp.trace(net(), torch.randn(1, 4, 8, 8))

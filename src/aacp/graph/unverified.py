@@ -10,7 +10,7 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.data.examples import tensors_in
-from aacp.errors import InvalidExample, NothingToPrune, first_line
+from aacp.errors import InvalidExample, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.assigned import AssignedInForward, named_assignment
 from aacp.graph.labels import Ids
@@ -50,8 +50,21 @@ def trace_unverified(
         program = to_program(evaluation_copy(model, dtype), typed)
     except AssignedInForward as error:
         raise named_assignment(evaluation_copy(model), arguments) or error from error
+    except UntraceableModel as error:
+        _reject_several_types(model, dtype, error)
+        raise
     propagation, assembled = analyse(program, run, model, form)
     return propagation, assembled, typed
+
+
+def _reject_several_types(model: nn.Module, dtype: torch.dtype, error: UntraceableModel) -> None:
+    """Name the types of the parameters if they are several: code that converts between them cannot be traced."""
+    types = sorted({str(parameter.dtype) for parameter in model.parameters() if parameter.is_floating_point()})
+    if len(types) > 1:
+        raise UntraceableModel(
+            f"{type(model).__name__} has parameters of the types {', '.join(types)}, but is traced in {dtype}, in "
+            "which its code fails. Let it compute in one type before it is pruned."
+        ) from error
 
 
 def analyse(
