@@ -55,6 +55,20 @@ class Plain(nn.Module):
         return y if self.rows is None else y.reshape(self.rows, -1)
 
 
+class Random(Plain):
+    """A network that draws random numbers in evaluation mode too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 0.1 * torch.randn_like(x))
+
+
+def test_a_network_that_draws_random_numbers_cannot_be_compared(tmp_path: Path) -> None:
+    words = r"outputs of the network differ from call to call, .*random\.onnx.* Let it draw no random numbers"
+    with pytest.raises(aacp.ExportFailed, match=words):
+        aacp.export_onnx(Random().eval(), tmp_path / "random.onnx", torch.randn(2, 3, 8, 8))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("name", "inputs", "outputs"),
     [

@@ -67,8 +67,9 @@ class _Comparison:
             expected = self.flat(*tensors_in(inputs))
         for name, ours, theirs in zip(self.flat.outputs, expected, self._run(inputs, where), strict=True):
             far, size = difference(ours, theirs)
-            allowed = TOLERANCE.get(ours.dtype, 0.0) * size
+            allowed = _explained(ours, size)
             if not far <= allowed:
+                self._require_repeatable(inputs, expected)
                 raise ExportFailed(
                     f"{name} of {self.path.name} is {far:.3g} away from torch on {where}, more than the "
                     f"{allowed:.3g} that rounding explains. Do not use this export; try another opset."
@@ -76,11 +77,28 @@ class _Comparison:
             self.difference = max(self.difference, far)
             self.largest = max(self.largest, size)
 
+    def _require_repeatable(self, inputs: tuple[Any, ...], expected: Sequence[Tensor]) -> None:
+        """Reject a network that draws random numbers, with which no file can agree."""
+        with torch.no_grad():
+            again = self.flat(*tensors_in(inputs))
+        for ours, repeated in zip(expected, again, strict=True):
+            far, size = difference(ours, repeated)
+            if far > _explained(ours, size):
+                raise ExportFailed(
+                    f"The outputs of the network differ from call to call, so {self.path.name} cannot be compared with "
+                    "it. Let it draw no random numbers in evaluation mode."
+                )
+
     def _run(self, inputs: tuple[Any, ...], where: str) -> list[Tensor]:
         what = f"ONNX Runtime cannot run {self.path.name} on {where}"
         remedy = "Export with dynamic_batch=False, or with check=False for another runtime."
         with failing_as(ExportFailed, what, remedy):
             return [torch.from_numpy(value) for value in self.session.run(None, session_inputs(self.session, inputs))]
+
+
+def _explained(output: Tensor, size: float) -> float:
+    """The largest difference that rounding explains in an output whose largest value is `size`."""
+    return TOLERANCE.get(output.dtype, 0.0) * size
 
 
 def _size_step(comparison: _Comparison, arguments: tuple[Any, ...], free: Sequence[int]) -> int:
