@@ -249,12 +249,10 @@ def test_lists_and_pairs_that_may_be_meant_in_another_way_are_explained() -> Non
 
     examples = [(image, int(label)) for image, label in zip(INPUTS, LABELS, strict=True)]
     known = replace(subject(pair), data=aacp.Data(examples, examples, examples))
-    with pytest.raises(aacp.InvalidData, match=r"A list is read as batches: put examples into a DataLoader\. Give"):
+    with pytest.raises(aacp.InvalidData, match=r"examples go into a DataLoader, since a list is read as batches\.$"):
         check_data(known, SEARCHED)
     known = replace(subject(lambda image, _: (image, image)), model=Both(), score=Likeness(Both()))
-    words = (
-        r"A pair is read as inputs and labels: give two inputs without labels as a dictionary by argument name\. Give"
-    )
+    words = r"dictionary by argument name, since a pair is read as inputs and labels\.$"
     with pytest.raises(aacp.InvalidData, match=words):
         check_data(known, SEARCHED)
 

@@ -370,9 +370,8 @@ def _require_pure(model: nn.Module, batch: Any, source: Source) -> None:
     before = copy.deepcopy(inputs)
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
     what = f"{type(model).__name__} does not run on the held-out data, a batch of shape {shapes}"
-    remedy = f"{_how_read(model, batch, source)}Give data that the network takes, or the network of these data."
     with (
-        failing_as(InvalidData, what, remedy),
+        failing_as(InvalidData, what, _remedy(model, batch, source)),
         global_seed(device_of_model(model), 0),
         torch.no_grad(),
     ):
@@ -385,15 +384,18 @@ def _require_pure(model: nn.Module, batch: Any, source: Source) -> None:
         )
 
 
-def _how_read(model: nn.Module, batch: Any, source: Source) -> str:
-    """A sentence and a space about how data were read, if they may be meant in another way; else ""."""
+def _remedy(model: nn.Module, batch: Any, source: Source) -> str:
+    """What to do about data that a network does not run on; they may be meant in another way than they are read."""
     if isinstance(source, list):
-        return "A list is read as batches: put examples into a DataLoader. "
+        return "Give data that the network takes; examples go into a DataLoader, since a list is read as batches."
     arguments = inspect.signature(model.forward).parameters.values()
     required = [each for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty]
     if _is_pair(batch) and isinstance(inputs_of(batch), torch.Tensor) and len(required) == 2:
-        return "A pair is read as inputs and labels: give two inputs without labels as a dictionary by argument name. "
-    return ""
+        return (
+            "Give data that the network takes; two inputs without labels go into a dictionary by argument name, since "
+            "a pair is read as inputs and labels."
+        )
+    return "Give data that the network takes, or the network of these data."
 
 
 def _is_same(old: torch.Tensor, new: torch.Tensor) -> bool:
