@@ -232,26 +232,32 @@ def test_a_wider_candidate_is_delivered_only_if_it_scores_higher(
     assert choice.score == max(scores[tuple(checked["counts"])] for checked in checks)
 
 
-@pytest.mark.parametrize("factor", [0.7, 1.08, 1.3])
-def test_structures_that_a_corrected_table_allows_become_finalists(
-    model, data, tmp_path: Path, truth, monkeypatch, factor: float
-) -> None:
-    compared: list[Finalists] = []
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[Finalists]:
+    """The finalists of the runs of a test, which are not trained."""
+    kept: list[Finalists] = []
 
     class Comparison:
-        """Keeps the finalists in place of training them."""
-
         def __init__(self, search: Search, label: str) -> None:
             self.search = search
 
         def run(self, choice: ChosenStructure, history: History) -> ChosenStructure:
-            compared.append(chosen_finalists(self.search, choice, history))
+            kept.append(chosen_finalists(self.search, choice, history))
             return choice
 
     monkeypatch.setattr("aacp.pipeline.pruning.Halving", Comparison)
+    return kept
+
+
+FINALISTS = replace(PLAN, finalists=4, rungs=(1,), recipe=aacp.Recipe(epochs=2, batch_size=64, lr=0.01))
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.08, 1.3])
+def test_structures_that_a_corrected_table_allows_become_finalists(
+    model, data, tmp_path: Path, truth, compared: list[Finalists], factor: float
+) -> None:
     truth["factor"] = factor
-    plan = replace(PLAN, finalists=4, rungs=(1,), recipe=aacp.Recipe(epochs=2, batch_size=64, lr=0.01))
-    found(model, data, {"latency": 0.4}, tmp_path, plan)
+    found(model, data, {"latency": 0.4}, tmp_path, FINALISTS)
     (finalists,) = compared
     shares = [finalist.choice.limits[0].reached / finalist.choice.limits[0].bound for finalist in finalists.finalists]
     assert len(shares) == 4
@@ -260,14 +266,17 @@ def test_structures_that_a_corrected_table_allows_become_finalists(
 
 
 def test_a_found_structure_is_kept_if_nothing_meets_the_limit_by_a_corrected_table(
-    model, data, tmp_path: Path, truth, monkeypatch
+    model, data, tmp_path: Path, truth, monkeypatch, compared: list[Finalists]
 ) -> None:
     truth["factor"] = 0.7
     corrected = Table.corrected
     monkeypatch.setattr(Table, "corrected", lambda *words: replace(corrected(*words), scale=1e3))
-    (latency,) = found(model, data, {"latency": 0.4}, tmp_path).limits
+    choice = found(model, data, {"latency": 0.4}, tmp_path, FINALISTS)
+    (latency,) = choice.limits
     assert latency.holds
     assert latency.reached < 0.9 * latency.bound
+    assert compared[0].finalists[0].choice.counts == choice.counts
+    assert len(compared[0].finalists) > 1  # chosen by the first table
 
 
 def stop_at_third_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,13 +265,14 @@ class Search:
             )
             known = History.merged([self.known, *histories])
             folder = RunFolder(self.folder.path / _corrected_name(number, measured))
-            latest = replace(self, table=corrected, plan=shorter, known=known, folder=folder)
+            following = replace(self, table=corrected, plan=shorter, known=known, folder=folder)
             try:
-                found = latest._search()
+                found = following._search()
             except InfeasibleBudget:  # by the corrected table, which is not proof
                 if best is not None:
                     break
                 raise self._out_of_reach(limit, measured) from None
+            latest = following
             histories.append(found.history)
         if best is None:
             raise _given_up(limit, measured)
