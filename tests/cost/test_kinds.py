@@ -41,6 +41,13 @@ def test_quantities_have_the_suffixes_of_their_cost(cost: str, text: str, value:
     assert cost_kind(cost).parse(text) == value
 
 
+def test_suffixes_that_differ_in_case_only_are_told_apart() -> None:
+    kind = aacp.CostKind("energy", None, "J", "energy", {"": 1.0, "mJ": 1e-3, "MJ": 1e6})
+    assert [kind.parse(text) for text in ("5mJ", "5MJ")] == [5e-3, 5e6]
+    with pytest.raises(aacp.InvalidOption, match="is not a quantity"):
+        kind.parse("5mj")
+
+
 @pytest.mark.parametrize("text", ["", "M", "0M", "-3M", "3 MB", "3M4", "nan", "half"])
 def test_text_that_is_not_a_quantity_is_rejected_with_the_suffixes(text: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"is not a quantity. Write a positive number and one of k, M, G"):

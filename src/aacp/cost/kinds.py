@@ -130,16 +130,21 @@ class CostKind:
         return cost
 
     def parse(self, text: str) -> float:
-        """A number with a suffix, in the unit of the cost: "60M" MACs are 6e7. Upper and lower case are the same."""
+        """A number with a suffix, in the unit of the cost: "60M" MACs are 6e7.
+
+        Upper and lower case are the same, unless the cost has suffixes that differ in nothing else.
+        """
         found = QUANTITY.fullmatch(text.strip())
-        factors = {suffix.lower(): factor for suffix, factor in self.suffixes.items()}
-        if found is None or found[2].lower() not in factors or not float(found[1]):
+        given = "" if found is None else found[2]
+        alike = [suffix for suffix in self.suffixes if suffix.lower() == given.lower()]
+        suffix = given if given in alike else alike[0] if len(alike) == 1 else None
+        if found is None or suffix is None or not float(found[1]):
             known = ", ".join(suffix or "no unit" for suffix in sorted(self.suffixes, key=len, reverse=True))
             share = ' A share to remove is a number without a sign: 0.5, not "50%".' if "%" in text else ""
             raise InvalidOption(
                 f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}.{share}"
             )
-        return float(found[1]) * factors[found[2].lower()]
+        return float(found[1]) * self.suffixes[suffix]
 
     def write(self, value: float) -> str:
         """A quantity as `parse` reads it, with the suffix that makes it shortest."""
