@@ -48,8 +48,7 @@ class Data:
 
     def __post_init__(self) -> None:
         for name, part in (("training", self.train), ("held-out", self.holdout), ("test", self.test)):
-            # Some loaders are iterators that start again when they are asked for one; these have a length.
-            if isinstance(part, Iterator) and length_of(part) is None:
+            if is_read_once(part):
                 raise InvalidData(
                     f"The {name} data are a {type(part).__name__}, which can be read only once, but a run reads them "
                     "several times. Give a loader, a data set or a list of batches."
@@ -95,6 +94,14 @@ class Data:
         sizes = {what: number_of_examples(part) for what, part in parts.items()}
         known = {what: "an unknown number" if size is None else f"{size:,}" for what, size in sizes.items()}
         return f"{self.name}: " + ", ".join(f"{size} {what}" for what, size in known.items())
+
+
+def is_read_once(part: Source) -> bool:
+    """Whether data are an iterator of Python or of torch; other loaders that are iterators may start again."""
+    library = type(part).__module__.partition(".")[0]
+    return (
+        isinstance(part, Iterator) and not isinstance(part, Dataset) and library in ("builtins", "itertools", "torch")
+    )
 
 
 def number_of_examples(part: Source) -> int | None:
