@@ -40,6 +40,12 @@ def test_a_network_in_training_mode_is_scored_in_evaluation_mode() -> None:
     assert [module.training for module in network.modules()] == [True, True, True, False]
 
 
+def test_exported_modules_and_functions_are_scored_too() -> None:
+    batches = Batches.of((OUTPUTS, torch.tensor([0, 1, 2, 3, 1])))
+    exported = torch.export.export(Answer(), (OUTPUTS,)).module()
+    assert accuracy(exported, batches) == accuracy(lambda x: x, batches) == 4 / 5  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("batches", "words"),
     [

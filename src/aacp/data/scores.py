@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ def accuracy(model: nn.Module, batches: Batches) -> float:
     outside = correct.clone()  # labels that are not a class of the network
     total = 0
     classes = 0
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), evaluating(model) if isinstance(model, nn.Module) else nullcontext():
         for batch in batches:
             outputs = call(model, inputs_of(batch))
             targets = _labels(batch)

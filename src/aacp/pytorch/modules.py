@@ -9,7 +9,7 @@ import threading
 import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -109,7 +109,8 @@ def device_of_model(model: nn.Module) -> torch.device:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Set evaluation mode; afterwards each module has the mode that it had before."""
     modes = [(module, module.training) for module in submodules(model)]
-    model.eval()
+    with suppress(NotImplementedError):  # a module of torch.export has one mode
+        model.eval()
     try:
         yield
     finally:
