@@ -35,6 +35,8 @@ from aacp.report.numbers import change, count, duration, gain, percent, plain, q
         (gain(0.002, 0.00187, "iou"), "-0.00013"),
         (gain(0.9, 0.91234, "iou"), "+0.0123"),
         (gain(0.3, 0.1 + 0.2, "iou"), "0.0000"),
+        (gain(0.1 + 0.2, 0.3, "iou"), "0.0000"),
+        (score(-0.0, "loss"), "0.0000"),
         (quantity(0.0018, "s"), "1.8 ms"),
         (quantity(2048, "bytes"), "2.048 kB"),
         (quantity(12.5, "mJ"), "12.5 mJ"),

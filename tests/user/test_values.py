@@ -274,7 +274,14 @@ def test_a_deployment_rejects_what_cannot_be_run(fields: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.93, "0.9300"), (-1.5, "-1.5000"), (0.0, "0.0000"), (-3e-05, "-3e-05"), (0.0012345, "0.00123")],
+    [
+        (0.93, "0.9300"),
+        (-1.5, "-1.5000"),
+        (0.0, "0.0000"),
+        (-0.0, "0.0000"),
+        (-3e-05, "-3e-05"),
+        (0.0012345, "0.00123"),
+    ],
 )
 def test_scores_near_zero_are_shown_with_significant_digits(value: float, text: str) -> None:
     assert score_text(value) == text

@@ -42,7 +42,9 @@ def counted(count: int, thing: str) -> str:
 
 def score_text(value: float) -> str:
     """A score or a loss for people: four decimals, or three significant digits if it is near zero."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= NEAR_ZERO else f"{value:.3g}"
+    if value == 0:
+        return "0.0000"  # without the sign of a negative zero
+    return f"{value:.4f}" if abs(value) >= NEAR_ZERO else f"{value:.3g}"
 
 
 def whole_number(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
