@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from aacp.errors import InvalidData
+from aacp.train.fabric import collective_errors
 from forks import CONTEXT
 
 PATIENCE = 300  # seconds until a rank counts as hanging, far above what a slow machine needs
@@ -28,11 +28,12 @@ class Ending:
     killed: bool = False
 
 
-def fails_in_one(fabric: Fabric, failing: int) -> None:
+def fails_in_one(fabric: Fabric, failing: int, error: Exception) -> None:
     """Raises in one rank while the others wait, as they would for a gradient."""
     if fabric.global_rank == failing:
-        raise InvalidData("This rank cannot read its data. Correct them.")
-    time.sleep(2 * PATIENCE)
+        raise error
+    with collective_errors(fabric, None, torch.nn.Identity()):
+        fabric.barrier()
 
 
 def launch(job: Callable[..., Any], *arguments: Any, size: int = 2) -> list[Ending]:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from click.testing import CliRunner
 
 from aacp.cli import main
-from aacp.errors import InvalidData, InvalidOption
+from aacp.errors import InvalidData, InvalidOption, WorkerFailed
 from aacp.runs.files import LOG
 from aacp.runs.folder import RunFolder
 from aacp.train import launching
@@ -137,12 +137,29 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", sampled([1, 0], 2))
-def test_an_error_in_one_process_ends_the_others_and_is_raised(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failing", "error", "expected", "words"),
+    sampled(
+        [
+            (
+                1,
+                KeyError("a mistake in a loss"),
+                WorkerFailed,
+                "^Process 1 of 2 failed: KeyError: 'a mistake in a loss'",
+            ),
+            (1, InvalidData("This rank cannot read its data. Correct them."), InvalidData, "^This rank cannot read"),
+            (0, InvalidData("This rank cannot read its data. Correct them."), InvalidData, "^This rank cannot read"),
+        ],
+        2,
+    ),
+)
+def test_an_error_in_one_process_ends_the_others_and_is_raised(
+    failing: int, error: Exception, expected: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     begun = time.monotonic()
-    with pytest.raises(InvalidData, match="This rank cannot read its data"):
-        run_in_processes(fails_in_one, failing, processes=2, device="cpu")
+    with pytest.raises(expected, match=words):
+        run_in_processes(fails_in_one, failing, error, processes=2, device="cpu")
     assert time.monotonic() - begun < PATIENCE
 
 
@@ -153,7 +170,7 @@ def test_a_process_ends_its_group_when_its_work_is_done(tmp_path: Path, monkeypa
     try:
         errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
         work = lambda _, given: (given, dist.is_initialized())  # noqa: E731
-        found = launching._result(work, (7,), errors, Launcher(0), False, make_fabric("auto"))
+        found = launching._result(work, (7,), errors, Launcher(0), False, None, make_fabric("auto"))
         assert found == (7, True)
         assert not dist.is_initialized()
     finally:

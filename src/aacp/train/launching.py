@@ -18,6 +18,7 @@ from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.pytorch.internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
+from aacp.user.code import described_failure
 from aacp.user.progress import is_shown, show_progress
 from aacp.user.values import whole_number
 from aacp.workers.lifetime import Launcher, end_with
@@ -52,7 +53,7 @@ def run_in_processes(
         return function(fabric, *arguments)
     errors = torch.multiprocessing.get_context("spawn").SimpleQueue()
     try:
-        return fabric.launch(partial(_result, function, arguments, errors, Launcher(os.getpid()), is_shown()))
+        return fabric.launch(partial(_result, function, arguments, errors, Launcher(os.getpid()), is_shown(), folder))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -80,9 +81,10 @@ def _result(
     errors: SimpleQueue[AACPError],
     launcher: Launcher,
     shows_progress: bool,
+    folder: str | os.PathLike[str] | None,
     fabric: Fabric,
 ) -> Any:
-    """The result of the function. An AACPError goes to `errors`, for `run_in_processes` to raise it again.
+    """The result of the function. An error goes to `errors`, for `run_in_processes` to raise it again.
 
     It also ends the process, so that the launcher stops the others, which may wait for this one.
     """
@@ -94,6 +96,10 @@ def _result(
             result = function(fabric, *arguments)
     except AACPError as error:
         errors.put(error)
+        raise
+    except Exception as error:  # before the others notice that this process is lost
+        what = f"Process {fabric.global_rank} of {fabric.world_size} failed: {described_failure(error)}"
+        errors.put(WorkerFailed(lost_message(what, folder)))
         raise
     if dist.is_initialized():
         # Threads of Gloo may otherwise release tensors while Python ends, which aborts the process (pytorch#179291).
