@@ -416,7 +416,7 @@ SEARCH = [
     _mutant("a budget that is already met is accepted", "pipeline/pruning.py",
             "if latency.needs_demand:", "if False:", f"{PRUNING}test_limits_that_remove_nothing_are_rejected"),
     _mutant("the trial step of training is left out", "pipeline/pruning.py",
-            "is checked first\n        check_training_step(self.task, self.plan, graph)",
+            "is checked first\n        check_training_step(self.task, self.plan, graph, self.means.fabric)",
             "is checked first", FINETUNED),
     _mutant("the first scores are left out", "pipeline/pruning.py", "{check_scoring(self.task)}", "", FINETUNED),
     _mutant("the first batches are not checked", "pipeline/pruning.py",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -429,10 +430,14 @@ def test_a_network_that_needs_single_precision_is_not_trained_in_another() -> No
     graph = aacp.trace(SinglePrecision(), INPUTS[:1])
     check_training_step(known, TRAINED, graph)
     half = replace(TRAINED, recipe=replace(TRAINED.recipe, precision="bf16-mixed"))
-    with pytest.raises(
-        aacp.InvalidOption, match=r"half precision: RuntimeError: no kernel for torch\.bfloat16\. Train in single"
-    ):
-        check_training_step(known, half, graph)
+    check_training_step(known, half, graph, Fabric(accelerator="cpu"))
+    words = (
+        r"precision bf16-mixed: RuntimeError: no kernel for torch\.bfloat16\. Train in single precision, with '32-true'"
+    )
+    in_half = Fabric(accelerator="cpu", precision="bf16-mixed")
+    for plan, fabric in ((half, None), (TRAINED, in_half)):
+        with pytest.raises(aacp.InvalidOption, match=words):
+            check_training_step(known, plan, graph, fabric)
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.bool])

@@ -7,9 +7,8 @@ import inspect
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
-from aacp.train.fabric import make_fabric
+from aacp.train.fabric import SINGLE, make_fabric, single_precision
 from aacp.train.loader_batches import check_targets, require_no_ignored
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing, mixed
@@ -51,6 +50,10 @@ from aacp.train.sources import check_batches, has_own_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
 from aacp.user.values import paths, score_text, whole_number
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.precision import Precision as FabricPrecision
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
@@ -202,8 +205,15 @@ def _are_searched(folders: Sequence[RunFolder]) -> bool:
     return bool(folders) and all(os.path.exists(folder.path / STRUCTURE) for folder in folders)
 
 
-def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
-    """Train one step with the full network and with half of every width, to find errors before the search."""
+def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, fabric: Fabric | None = None) -> None:
+    """Train one step with the full network and with half of every width, to find errors before the search.
+
+    Args:
+        task: the network and its data.
+        plan: its recipe is used.
+        graph: the network's channel graph.
+        fabric: the fabric that the user launched, whose precision training has; None for that of the recipe.
+    """
     if plan.recipe is None:
         return
     trained_parameters(task.model)  # rejects a network without any
@@ -211,17 +221,17 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> N
     batch = next(iter(task.read(task.data.train, size)))
     problem = None if task.teacher is None else _problem_of_teacher(task, task.teacher, batch)
     teaching = copy_module(task.model if task.teacher is None else task.teacher)
-    found = problem or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
+    precision = (fabric or make_fabric(plan.recipe.precision, task.device)).strategy.precision
+    found = problem or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching, precision)
     if isinstance(found, str):
-        single = replace(plan.recipe, precision="32-true")
-        works_in_single = problem is None and isinstance(
-            _loss_of_a_step(task, single, copy_module(task.model), batch, teaching), float
-        )
-        if works_in_single:
-            raise InvalidOption(
-                f"A step of training fails in half precision: {found}. Train in single precision, with a recipe in "
-                'Python that has precision="32-true".'
-            )
+        if problem is None and precision.precision != SINGLE:
+            single = single_precision()
+            again = _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching, single)
+            if isinstance(again, float):
+                raise InvalidOption(
+                    f"A step of training fails in the precision {precision.precision}: {found}. Train in single "
+                    f"precision, with {SINGLE!r} as the precision of a recipe in Python, or of your fabric."
+                )
         raise InvalidOption(
             f"A step of training fails on the unpruned network: {found}. Give a loss for its outputs and targets "
             "(loss), and a recipe that suits them (its heads say how outputs are compared with a teacher's)."
@@ -229,7 +239,7 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> N
     if not math.isfinite(found):
         _reject_loss(found, batch)
     halved = shrink(task.model, graph, [(group.width + 1) // 2 for group in graph.free])
-    found = _loss_of_a_step(task, plan.recipe, halved, batch, teaching)
+    found = _loss_of_a_step(task, plan.recipe, halved, batch, teaching, precision)
     if isinstance(found, str):
         raise InvalidOption(
             f"A step of training fails once channels are cut: {found}. If parts are used in training alone, freeze "
@@ -250,17 +260,19 @@ def _reject_loss(loss: float, batch: Any) -> NoReturn:
 
 
 def _loss_of_a_step(
-    task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
+    task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module, precision: FabricPrecision
 ) -> float | str:
     """The loss in a step of training, or a description of what goes wrong, without a full stop.
 
     The step has the precision of training, in which code fails that takes single precision only.
     """
     targets = targets_of(batch)
-    fabric = make_fabric(recipe.precision, task.device)
     try:
         with global_seed(task.device, 0):
-            outputs = call(fabric.setup_module(network.to(task.device).train()), inputs_of(batch))
+            network = precision.convert_module(network.to(task.device).train())
+            with precision.forward_context():
+                outputs = call(network, precision.convert_input(inputs_of(batch)))
+            outputs = precision.convert_output(outputs)
             if task.loss is None:
                 if not are_classes(outputs):
                     return f"cross-entropy needs probabilities of classes, but the outputs are {_described(outputs)}"
@@ -272,10 +284,10 @@ def _loss_of_a_step(
             objective.look_at(outputs, targets)
             answers = None
             if recipe.distillation:
-                with torch.no_grad(), fabric.autocast():
+                with torch.no_grad(), precision.forward_context():
                     answers = [call(teacher.to(task.device).eval(), inputs_of(batch))]
             loss = objective(outputs, targets, answers)
-            fabric.backward(loss)
+            loss.backward()  # type: ignore[no-untyped-call]
             return loss.item()
     except InvalidLoss as error:
         return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]

@@ -245,7 +245,7 @@ class PruningRun:
                 list_histories(self.folder)
                 self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
-                check_training_step(self.task, self.plan, graph)
+                check_training_step(self.task, self.plan, graph, self.means.fabric)
             return graph, written
 
     def mend(self) -> None:
@@ -343,7 +343,7 @@ class PruningRun:
         self._report_notes(latency.step_note)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
-        check_training_step(self.task, self.plan, graph)
+        check_training_step(self.task, self.plan, graph, self.means.fabric)
         self._report_progress(
             f"searching; the score of the unpruned network is {score_text(self.task.unpruned_holdout())}"
         )

@@ -75,9 +75,14 @@ class TrainingMeans:
     ranks: Ranks | None = None
 
     @property
+    def fabric(self) -> Fabric | None:
+        """The fabric that the user launched, if there is one."""
+        return None if self.ranks is None else self.ranks.fabric
+
+    @property
     def process_count(self) -> int:
         """How many processes train together, whoever started them."""
-        return self.processes if self.ranks is None else int(self.ranks.fabric.world_size)
+        return self.processes if self.fabric is None else int(self.fabric.world_size)
 
 
 PLAIN = TrainingMeans()

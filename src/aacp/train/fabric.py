@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import nn
@@ -19,22 +19,32 @@ from aacp.train.recipe import Precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+    from lightning_fabric.plugins.precision import Precision as FabricPrecision
 
 # Fabric logs its choice of device and precision. New processes do so before they call a function of this package.
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+
+SINGLE: Final = "32-true"
 
 
 def make_fabric(precision: Precision = "auto", device: torch.device | str | None = None, processes: int = 1) -> Fabric:
     """A fabric of one process or several, on the named device or else on the GPU if there is one."""
     place = device_of(device, processes)
     if precision == "auto":
-        precision = "bf16-mixed" if multiplies_bf16(place) else "32-true"
+        precision = "bf16-mixed" if multiplies_bf16(place) else SINGLE
     return _fabric_class()(
         accelerator=place.type,
         devices=[place.index] if place.index is not None and processes == 1 else processes,
         precision=precision,
         strategy="auto" if processes == 1 else "ddp_spawn",
     )
+
+
+def single_precision() -> FabricPrecision:
+    """Single precision, in the form in which a fabric has its precision."""
+    from lightning_fabric.plugins.precision import Precision as SinglePrecision
+
+    return SinglePrecision()
 
 
 def _fabric_class() -> type[Fabric]:
