@@ -103,7 +103,8 @@ def test_named_heads_are_compared_as_the_user_says_and_others_are_left_out() -> 
 
 def test_auxiliary_outputs_of_training_are_left_out_if_the_teacher_has_one_output() -> None:
     main, auxiliary, taught = torch.randn(3, 4, 5).unbind()
-    for outputs in ((main, auxiliary), {"logits": main, "auxiliary": auxiliary}, (auxiliary[:, :2], main)):
+    named = {"aux_logits": auxiliary, "logits": main}
+    for outputs in ((main, auxiliary), named, (auxiliary[:, :2], main)):
         assert aacp.distillation_loss(outputs, taught) == aacp.distillation_loss(main, taught)
     with pytest.raises(aacp.InvalidData, match=r"have the heads '0', '1', those of the teacher"):
         aacp.distillation_loss((main[:2], auxiliary[:2]), taught)

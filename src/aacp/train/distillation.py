@@ -165,12 +165,13 @@ def _without_auxiliary(found: dict[str, Tensor], taught: Sequence[Mapping[str, T
     """The outputs that the teachers have too.
 
     A network may return auxiliary outputs in training mode, and one tensor in evaluation mode, as its teacher does: the
-    first output of the shape of this tensor is compared.
+    first output of the shape of this tensor is compared, and one whose name contains "aux" only if there is no other.
     """
     if not taught or any(each.keys() != {""} for each in taught):
         return found
-    alike = [output for output in found.values() if output.shape == taught[0][""].shape]
-    return {"": alike[0]} if alike else found
+    alike = [name for name, output in found.items() if output.shape == taught[0][""].shape]
+    alike.sort(key=lambda name: "aux" in name.lower())
+    return {"": found[alike[0]]} if alike else found
 
 
 def _has_classes(output: Tensor, are_classes: bool | None) -> bool:
