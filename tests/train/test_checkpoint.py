@@ -275,20 +275,40 @@ def test_a_training_in_float16_continues_with_its_loss_scaling(tmp_path: Path) -
     assert same(trained(tmp_path), trained(None))
 
 
-@pytest.mark.parametrize("name", ["step", "distance"])
-def test_numbers_that_an_optimiser_keeps_in_tensors_return_to_the_device_of_the_network(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "is_on_host"), [("step", True), ("distance", False), ("mu_product", True)])
+def test_numbers_that_an_optimiser_keeps_in_tensors_return_to_their_device(
+    tmp_path: Path, name: str, is_on_host: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch itself keeps the numbers of steps on the CPU, except those of fused optimisers."""
+    """Torch itself keeps the numbers of steps on the CPU, and NAdam another one, except in fused optimisers."""
     model = network()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     first = next(model.parameters())
     optimiser.state[first][name] = torch.tensor(3.0)
     checkpoint = Checkpoint(RunFolder(tmp_path), TrainedDirectly(model), optimiser)
+    if name == "mu_product":  # as with a network on a GPU
+        monkeypatch.setattr(Checkpoint, "_host_entries", lambda _: [["0.weight", name]])
     checkpoint.write(1)
     monkeypatch.setattr("aacp.train.checkpoint.device_of_model", lambda _: torch.device("meta"))
     checkpoint.restore()
-    assert optimiser.state[first][name].device.type == ("cpu" if name == "step" else "meta")
+    assert optimiser.state[first][name].device.type == ("cpu" if is_on_host else "meta")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; run on the GPU machine")
+def test_the_state_of_an_optimiser_is_on_the_same_devices_after_a_resumption(tmp_path: Path) -> None:
+    def nadam(parameters: Any, lr: float) -> torch.optim.Optimizer:
+        made.append(torch.optim.NAdam(parameters, lr=lr))
+        return made[-1]
+
+    made: list[torch.optim.Optimizer] = []
+    recipe = Recipe(epochs=2, batch_size=24, lr=0.01, optimiser=nadam)
+    for until in (1, None):
+        fit(network(), small_images(), recipe, folder=tmp_path, until=until, device="cuda")
+    before, after = (
+        [{key: value.device.type for key, value in state.items()} for state in each.state.values()] for each in made
+    )
+    assert before == after
+    assert "cpu" in before[0].values()
 
 
 def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ OTHERS = "others"  # the part of the file that holds parameters of the optimiser
 OTHER = ".parameter."  # and the numbers of its group and of its place there
 TEXT = ".state."  # and the text under which the optimiser keeps state of its own
 ITSELF = ""  # the key of state that is one value
+HOST = "host"  # in the header: the entries of the optimiser that are on the CPU although their parameters are not
 PLAIN = "plain"  # in the header: the entries of the optimiser that are not laid out in memory like their parameters
 NUMBERS = (bool, int, float, str, type(None))  # what the header of the file can hold
 CIRCUMSTANCES = ("lr", "fused", "foreach", "capturable")  # of a parameter group: the step and the device decide these
@@ -113,7 +114,7 @@ class Checkpoint:
             parameter.copy_(tensors.get(f"{OTHERS}/{name}", parameter))  # older versions did not keep them
         for part in sorted(parts - {"model", "average", OTHERS}):
             key = MOMENTUM_KEY if part == MOMENTUM else part.removeprefix(f"{OPTIMISER}.")
-            self._load_optimiser(key, self._part(f"{part}/", tensors), numbers.get(PLAIN, ()))
+            self._load_optimiser(key, self._part(f"{part}/", tensors), numbers)
         self._load_numbers(numbers)
         if self.average is not None:
             self.average.load(self._part("average/", tensors))
@@ -149,7 +150,7 @@ class Checkpoint:
             {key: value for key, value in group.items() if isinstance(value, NUMBERS) and key not in CIRCUMSTANCES}
             for group in self.optimiser.param_groups
         ]
-        return {"parameters": numbers, "groups": groups, PLAIN: self._plain_entries()}
+        return {"parameters": numbers, "groups": groups, PLAIN: self._plain_entries(), HOST: self._host_entries()}
 
     def _plain_entries(self) -> list[list[str]]:
         """The entries that are contiguous although their parameters, which have the same shape, are not."""
@@ -158,6 +159,16 @@ class Checkpoint:
             [name, key]
             for name, key, value in self._entries()
             if isinstance(value, Tensor) and _is_laid_out_otherwise(value, owners[name])
+        ]
+
+    def _host_entries(self) -> list[list[str]]:
+        """The entries that are on the CPU although their parameters are not."""
+        owners = self._owners()
+        return [
+            [name, key]
+            for name, key, value in self._entries()
+            if isinstance(value, Tensor) and isinstance(owners[name], Tensor)
+            if value.device.type == "cpu" != owners[name].device.type
         ]
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
@@ -182,15 +193,16 @@ class Checkpoint:
             if id(parameter) not in known
         }
 
-    def _load_optimiser(self, key: str, values: State, plain: Sequence[list[str]]) -> None:
+    def _load_optimiser(self, key: str, values: State, numbers: dict[str, Any]) -> None:
         """Restore one entry of the optimiser for each owner that has it, as it was in memory."""
+        plain, host = numbers.get(PLAIN, ()), numbers.get(HOST, ())
         on_device = any(group.get("fused") or group.get("capturable") for group in self.optimiser.param_groups)
         owners = self._owners()
         for name, value in values.items():
             owner = owners.get(name, name.removeprefix(TEXT))
             if isinstance(owner, Tensor) and value.shape == owner.shape and [name, key] not in plain:
                 value = torch.empty_like(owner, dtype=value.dtype).copy_(value)
-            elif key != STEP or on_device:  # torch keeps the numbers of steps on the CPU otherwise
+            elif [name, key] not in host and (key != STEP or on_device):  # older versions did not record what is there
                 value = value.to(device_of_model(self.trained_as.network))
             self._keep(owner, key, value)
 
