@@ -83,6 +83,15 @@ def test_without_training_the_delivered_network_is_judged_and_not_its_estimate(
     assert (limit.reached / limit.full >= 0.7) == (recipe is None)
 
 
+@pytest.mark.usefixtures("linear")
+def test_probes_without_training_mimic_as_long_as_what_is_delivered(model, data, tmp_path: Path) -> None:
+    plan = replace(PLAN, max_drop=0.5, evaluations=2, mimic=2, reconstruction="auto")
+    found(model, data, {}, tmp_path, plan)
+    probes = list(tmp_path.glob("probes/*"))
+    assert len(probes) > 1
+    assert all((probe / "recovery.json").exists() and list((probe / "training").iterdir()) for probe in probes)
+
+
 def test_a_score_that_falls_by_exactly_the_drop_is_within_it(model, data, tmp_path: Path, monkeypatch) -> None:
     """In floating point, 0.5006 - 0.01 is more than 0.4906."""
     monkeypatch.setattr(MaxDropSearch, "_unpruned_score", lambda self: 0.5006)

@@ -10,6 +10,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.cost.reach import fastest
 from aacp.errors import InfeasibleBudget
+from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import PROBES, TRAINING
@@ -120,9 +121,12 @@ class MaxDropSearch:
         if self._trusts_estimates:
             return choice.score
         task = self.search.task
-        network = self.search.estimate.inheritance.network(choice.structure)
+        inheritance = self.search.estimate.inheritance
         recipe = self.plan.recipe
-        if recipe is not None:
+        if recipe is None:
+            network = Recovering(task, self.plan, inheritance, folder).network(choice.structure)
+        else:
+            network = inheritance.network(choice.structure)
             finetune(
                 network, task.data.train, recipe.scaled(self.plan.probe_epochs, finetuning=True), loss=task.loss,
                 teacher=task.model if recipe.distillation else None,
