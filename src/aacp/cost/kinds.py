@@ -135,9 +135,7 @@ class CostKind:
         Upper and lower case are the same, unless the cost has suffixes that differ in nothing else.
         """
         found = QUANTITY.fullmatch(text.strip())
-        given = "" if found is None else found[2]
-        alike = [suffix for suffix in self.suffixes if suffix.lower() == given.lower()]
-        suffix = given if given in alike else alike[0] if len(alike) == 1 else None
+        suffix = None if found is None else self._suffix_like(found[2])
         if found is None or suffix is None or not float(found[1]):
             known = ", ".join(suffix or "no unit" for suffix in sorted(self.suffixes, key=len, reverse=True))
             share = ' A share to remove is a number without a sign: 0.5, not "50%".' if "%" in text else ""
@@ -145,6 +143,11 @@ class CostKind:
                 f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}.{share}"
             )
         return float(found[1]) * self.suffixes[suffix]
+
+    def _suffix_like(self, given: str) -> str | None:
+        """The suffix that a text has, or the only one that differs from it in upper and lower case alone."""
+        alike = [suffix for suffix in self.suffixes if suffix.lower() == given.lower()]
+        return given if given in alike else alike[0] if len(alike) == 1 else None
 
     def write(self, value: float) -> str:
         """A quantity as `parse` reads it, with the suffix that makes it shortest."""

@@ -48,7 +48,7 @@ class Data:
 
     def __post_init__(self) -> None:
         for name, part in (("training", self.train), ("held-out", self.holdout), ("test", self.test)):
-            if is_read_once(part):
+            if _is_read_once(part):
                 raise InvalidData(
                     f"The {name} data are a {type(part).__name__}, which can be read only once, but a run reads them "
                     "several times. Give a loader, a data set or a list of batches."
@@ -96,7 +96,7 @@ class Data:
         return f"{self.name}: " + ", ".join(f"{size} {what}" for what, size in known.items())
 
 
-def is_read_once(part: Source) -> bool:
+def _is_read_once(part: Source) -> bool:
     """Whether data are an iterator of Python or of torch; other loaders that are iterators may start again."""
     library = type(part).__module__.partition(".")[0]
     return (

@@ -141,12 +141,10 @@ class PSAE:
             return ""
         if isinstance(error, torch.OutOfMemoryError):
             return "Out of memory: sliced execution from here on, which needs less of it."
+        if self._is_required:
+            return ""
         # Some networks cannot be captured as a CUDA graph, or have operators that do not take bfloat16.
-        return (
-            ""
-            if self._is_required
-            else f"Masked execution failed ({first_line(error)}): sliced execution from here on."
-        )
+        return f"Masked execution failed ({first_line(error)}): sliced execution from here on."
 
     def _scored(self, network: nn.Module) -> float:
         """The score of a network on the held-out images, in batches that are halved as often as memory requires."""

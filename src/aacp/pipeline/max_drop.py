@@ -114,9 +114,10 @@ class MaxDropSearch:
         return found.choice, self._score(found.choice, folder)
 
     def _score(self, choice: ChosenStructure, folder: RunFolder) -> float:
-        """The estimate of a structure, or the score of its network: as it is delivered, or after a short fine-tuning.
+        """The score by which a share is judged.
 
-        The fine-tuning has the unpruned network as teacher.
+        It is the estimate of the structure, the score of the network that is delivered without training, or that after
+        a short fine-tuning with the unpruned network as teacher.
         """
         if self._trusts_estimates:
             return choice.score
