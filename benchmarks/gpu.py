@@ -23,6 +23,7 @@ their time; a later call with all seeds takes over what is finished.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import shutil
@@ -589,28 +590,40 @@ def servers(control: str) -> str:
 # -- the state, from one machine to another ---------------------------------------------------------------------------
 
 
-def pack(state: Path, out: Path, *, with_weights: bool = True) -> None:
-    """Write all files but ONNX, reports and weights to one archive, and weights that are still needed to another."""
+def pack(state: Path, out: Path, *, most: float = math.inf) -> None:
+    """Write all files but ONNX, reports and weights to one archive, and weights that are still needed to another.
+
+    Args:
+        state: Folder of the state.
+        out: Folder for the archives.
+        most: Weights of more bytes together are left out.
+    """
+    out.mkdir(parents=True, exist_ok=True)
     files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix not in LEFT_OUT)
     weights = [path for path in files if path.suffix == ".safetensors"]
-    out.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(out / "measured.tgz", "w:gz") as archive:
-        for path in files:
-            if path not in weights:
-                with suppress(FileNotFoundError):  # a command that runs has renamed it
-                    archive.add(path, path.relative_to(state))
-    if not with_weights:
-        return
+    needed = [path for path in weights if not is_spent(path)]
     whole = out / "weights.tar"
-    with tarfile.open(whole, "w") as archive:  # not compressed: it would take long and save little
-        for path in weights:
-            is_trained = path.name == "training.safetensors" and path.with_name("weights.safetensors").exists()
-            if not is_trained and not any((folder / "evaluation.json").exists() for folder in path.parents):
-                archive.add(path, path.relative_to(state))
-    with whole.open("rb") as source:
-        for number, part in enumerate(iter(lambda: source.read(PART), b"")):
-            (out / f"weights.tar.{number:03}").write_bytes(part)
+    archive_files(whole, needed, state)  # before the logs: resuming leaves out the epochs of a log that came later
+    if whole.stat().st_size <= most:
+        with whole.open("rb") as source:
+            for number, part in enumerate(iter(lambda: source.read(PART), b"")):
+                (out / f"weights.tar.{number:03}").write_bytes(part)
     whole.unlink()
+    archive_files(out / "measured.tgz", [path for path in files if path not in weights], state)
+
+
+def archive_files(place: Path, files: list[Path], state: Path) -> None:
+    """Write files of a state to an archive; only .tgz is compressed: for weights it would take long and save little."""
+    with tarfile.open(place, "w:gz" if place.suffix == ".tgz" else "w") as archive:
+        for path in files:
+            with suppress(FileNotFoundError):  # a command that runs has renamed it
+                archive.add(path, path.relative_to(state))
+
+
+def is_spent(weights: Path) -> bool:
+    """Whether weights are not needed to continue: of a training that ended, or of a network that was evaluated."""
+    is_trained = weights.name == "training.safetensors" and weights.with_name("weights.safetensors").exists()
+    return is_trained or any((folder / "evaluation.json").exists() for folder in weights.parents)
 
 
 def unpack(source: Path, state: Path) -> None:
@@ -618,12 +631,19 @@ def unpack(source: Path, state: Path) -> None:
     if state.exists():
         return
     state.mkdir(parents=True)
-    whole = state / "weights.tar"
-    whole.write_bytes(b"".join(part.read_bytes() for part in sorted(source.glob("weights.tar.*"))))
-    for file in (source / "measured.tgz", whole):
-        with tarfile.open(file) as archive:
-            archive.extractall(state, filter="data")
-    whole.unlink()
+    extract(source / "measured.tgz", state)
+    parts = sorted(source.glob("weights.tar.*"))
+    if parts:  # else they were too large
+        whole = state / "weights.tar"
+        whole.write_bytes(b"".join(part.read_bytes() for part in parts))
+        extract(whole, state)
+        whole.unlink()
+
+
+def extract(archive: Path, folder: Path) -> None:
+    """Extract all files of an archive into a folder."""
+    with tarfile.open(archive) as source:
+        source.extractall(folder, filter="data")
 
 
 def main() -> None:

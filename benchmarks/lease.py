@@ -18,16 +18,18 @@ Here, after each `look`, with the folder of what came back, and at the end `rest
 
 PARTS holds CIFAR-10 as the program BUILDER fetched it, which assembles it on the machine. --also sends further files
 for --small of gpu.py, or folders that `look` packed in another lease: a state of that name continues. With --low,
-commands of other plans go first on the GPU. With --weights, the weights of unfinished trainings are packed too. All
-plans end LEASE_SECONDS (1800) after the first `bring`, less the time to pack. Write down all calls of a lease before
-the first one, and give them without a pause: a machine that is idle for half a minute is lost with all it holds. Look
-every few minutes, because a call that is cut off here brings nothing back.
+commands of other plans go first on the GPU. The weights of unfinished trainings of a state are packed if their archive
+has up to 4 MB; with --weights, larger ones too. All plans end LEASE_SECONDS (1800) after the first `bring`, less the
+time to pack. Write down all calls of a lease before the first one, and give them without a pause: a machine that is
+idle for half a minute is lost with all it holds. Look every few minutes: a call that is cut off here brings nothing
+back.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -44,6 +46,7 @@ ROOT = Path(__file__).parent.parent
 PIECE = 56_000_000  # bytes; the rest of a call is the checkout
 LEASE = Path.home() / "lease"
 STARTING = 60  # seconds from the request for a machine to the first command
+SMALL = 4_000_000  # bytes of weights that every look brings back
 ENDING = 90  # seconds to interrupt the plans and to pack
 UNUSED = ("docs", "examples", "benchmarks/results/*/*")
 KEPT_EPOCHS = 30  # the run folders of longer trainings are raw output; of shorter ones the result alone is kept
@@ -164,7 +167,7 @@ def look(seconds: float, out: Path, *, with_weights: bool) -> None:
         for epochs in sorted(state.glob("runs/*/*/trainings/*/training/log.jsonl")):
             step, run = epochs.relative_to(state / "runs").parts[:2]
             print(f"{step}/{run}: {len(epochs.read_text().splitlines())} epochs")
-        gpu.pack(state, out / state.name, with_weights=with_weights)
+        gpu.pack(state, out / state.name, most=math.inf if with_weights else SMALL)
 
 
 # -- here, afterwards -------------------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--also", nargs="+", type=Path, default=[], help="files and folders to send as well")
     parser.add_argument("--low", action="store_true", help="other plans go first on the GPU")
-    parser.add_argument("--weights", action="store_true", help="pack the weights of unfinished trainings too")
+    parser.add_argument("--weights", action="store_true", help="pack large weights of unfinished trainings too")
     options = parser.parse_intermixed_args()
     match options.action, options.words:
         case "prepare", [parts, builder]:

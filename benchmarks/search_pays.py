@@ -51,7 +51,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from statistics import mean
 
@@ -294,18 +295,30 @@ def main() -> None:
     ready = run_alone(options, missing) if options.latency_rate else missing
     ready = sorted(ready, key=lambda job: -epochs_of(options, job[0]))  # the longest first, so that all end together
     with ThreadPoolExecutor(options.at_once) as pool:
-        list(pool.map(lambda job: run(options, *job), ready))
-    rows = [row for job in jobs if (row := known.get(job) or outcome(options, *job)) is not None]
-    given = settings_of(options) | {name: getattr(options, name) for name in ("arms", "seeds", "at_once")}
-    given["known"] = options.known.name if options.known else None
+        for done in as_completed([pool.submit(run, options, *job) for job in ready]):
+            done.result()
+            write(options, finished(options, jobs, known), {})  # a machine that is lost keeps nothing else
+    rows = finished(options, jobs, known)
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
-    found = {"rows": rows, "summary": summary(options, rows)}
-    shared.write(
-        options.out, f"search_pays_{case_of(options)}", shared.circumstances(options.device) | given | joules | found
-    )
+    write(options, rows, joules | {"summary": summary(options, rows)})
     print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
     sys.exit(len(rows) < len(jobs))
+
+
+def finished(
+    options: argparse.Namespace, jobs: Iterable[tuple[str, int]], known: Mapping[tuple[str, int], shared.Row]
+) -> list[shared.Row]:
+    """The rows of the commands that are finished, here or earlier."""
+    return [row for job in jobs if (row := known.get(job) or outcome(options, *job)) is not None]
+
+
+def write(options: argparse.Namespace, rows: list[shared.Row], about: shared.Row) -> None:
+    """Write rows with the settings and the circumstances that they were measured in."""
+    given = settings_of(options) | {name: getattr(options, name) for name in ("arms", "seeds", "at_once")}
+    given["known"] = options.known.name if options.known else None
+    result = shared.circumstances(options.device) | given | {"rows": rows} | about
+    shared.write(options.out, f"search_pays_{case_of(options)}", result)
 
 
 def known_rows(options: argparse.Namespace) -> dict[tuple[str, int], shared.Row]:

@@ -344,6 +344,10 @@ def test_another_machine_gets_results_and_the_weights_that_are_needed(
     (there / "done" / "base").write_text("newer")
     gpu.unpack(tmp_path / "out", there)
     assert (there / "done" / "base").read_text() == "newer"
+    gpu.pack(tmp_path / "state", tmp_path / "small", most=100)
+    gpu.unpack(tmp_path / "small", tmp_path / "other")
+    files = {str(path.relative_to(tmp_path / "other")) for path in (tmp_path / "other").rglob("*") if path.is_file()}
+    assert files == {name for name in needed if not name.endswith(".safetensors")}
 
 
 @pytest.mark.usefixtures("among_scripts")

@@ -96,7 +96,10 @@ def test_a_lease_sends_all_data_and_brings_results_back(
     lease.main()
     lease.look(60, tmp_path / "out", with_weights=False)
     assert "step/search-0: 30 epochs" in capsys.readouterr().out
-    assert [path.name for path in (tmp_path / "out/first").iterdir()] == ["measured.tgz"]
+    assert {path.name for path in (tmp_path / "out/first").iterdir()} == {"measured.tgz", "weights.tar.000"}
+    monkeypatch.setattr(lease, "SMALL", 4)
+    lease.look(60, tmp_path / "less", with_weights=False)
+    assert [path.name for path in (tmp_path / "less/first").iterdir()] == ["measured.tgz"]
     lease.record(tmp_path / "out")
     results = checkout / "benchmarks/results"
     assert {path.name for path in results.iterdir()} == {

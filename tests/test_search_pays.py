@@ -194,6 +194,26 @@ def test_search_pays_trains_nothing_for_0_epochs(
     assert "need --epochs" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("among_scripts")
+def test_search_pays_writes_each_row_when_its_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is lost before the last command ends loses no other."""
+    import search_pays
+
+    def end(options: argparse.Namespace, arm: str, seed: int) -> None:
+        if arm == "search":
+            raise ConnectionError("The machine is lost.")
+        rows[arm, seed] = {"arm": arm, "seed": seed}
+
+    rows: dict[tuple[str, int], dict[str, object]] = {}
+    monkeypatch.setattr(search_pays, "run", end)
+    monkeypatch.setattr(search_pays, "outcome", lambda _, arm, seed: rows.get((arm, seed)))
+    given = ["--smoke", "--device", "cpu", "--seeds", "0", "--arms", "uniform", "search"]
+    monkeypatch.setattr(sys, "argv", ["search_pays.py", *given, "--runs", str(tmp_path), "--out", str(tmp_path)])
+    with pytest.raises(ConnectionError):
+        search_pays.main()
+    assert json.loads((tmp_path / "search_pays_smoke.json").read_text())["rows"] == [{"arm": "uniform", "seed": 0}]
+
+
 def _widest_ranked(network: torch.nn.Module, rate: float) -> tuple[int, ...]:
     """Of all thresholds on the l1-norms relative to the mean of their group, the counts with most MACs in the limit."""
     graph = aacp.trace(network.eval(), torch.zeros(1, 1, 8, 8))
