@@ -604,7 +604,7 @@ def pack(state: Path, out: Path, *, most: float = math.inf) -> None:
     needed = [path for path in weights if not is_spent(path)]
     whole = out / "weights.tar"
     archive_files(whole, needed, state)  # before the logs: resuming leaves out the epochs of a log that came later
-    if whole.stat().st_size <= most:
+    if needed and whole.stat().st_size <= most:
         with whole.open("rb") as source:
             for number, part in enumerate(iter(lambda: source.read(PART), b"")):
                 (out / f"weights.tar.{number:03}").write_bytes(part)

@@ -194,7 +194,7 @@ def record_result(result: Path, runs: Path) -> None:
     (results / result.name).write_text(text)
     found = json.loads(text)
     print(f"{result.name}: {len(found.get('rows', []))} rows")
-    step = re.search(r"--runs runs/(\S+)", found["command"])
+    step = re.search(r"--runs (\S+)", found["command"])  # search_pays.py writes the last part of an absolute path
     if step is None or not isinstance(found.get("epochs"), int) or found["epochs"] < KEPT_EPOCHS:
         return
     for row in found["rows"]:

@@ -346,6 +346,7 @@ def test_another_machine_gets_results_and_the_weights_that_are_needed(
     assert (there / "done" / "base").read_text() == "newer"
     gpu.pack(tmp_path / "state", tmp_path / "small", most=100)
     gpu.unpack(tmp_path / "small", tmp_path / "other")
+    assert [path.name for path in (tmp_path / "small").iterdir()] == ["measured.tgz"]
     files = {str(path.relative_to(tmp_path / "other")) for path in (tmp_path / "other").rglob("*") if path.is_file()}
     assert files == {name for name in needed if not name.endswith(".safetensors")}
 

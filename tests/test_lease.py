@@ -33,7 +33,7 @@ run = state / "runs/step/search-0"
 base = pathlib.Path("benchmarks/results/bases/net/weights.safetensors").read_bytes().decode()
 for epochs in (10, 30):
     result = {
-        "command": f"search_pays.py --data {data} --runs {state}/runs/step", "epochs": epochs,
+        "command": f"search_pays.py --data {data.name} --runs step", "epochs": epochs,
         "rows": [{"arm": "search", "seed": 0}], "base": base, "words": words,
         "priority": os.environ.get("CUDA_MPS_CLIENT_PRIORITY"),
     }
