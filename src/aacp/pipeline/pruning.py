@@ -24,18 +24,17 @@ from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
 from aacp.pipeline.advice import advice_on_repair, advice_on_search, advice_on_workers
+from aacp.pipeline.data_check import check_data
 from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import (
-    check_data,
     check_deployment,
     check_scoring,
     check_table,
     check_training,
     check_training_arguments,
-    check_training_step,
     known_runs,
     warning_about_holdout,
     warning_about_network,
@@ -51,6 +50,7 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
+from aacp.pipeline.trial_step import check_training_step
 from aacp.pytorch.modules import with_gradients
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE
