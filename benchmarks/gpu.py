@@ -39,7 +39,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BASE_FOLDERS = {"vgg16": "vgg16_half"}  # folders of bases that have another name than their network
-FOUND = "benchmarks/results/search_pays_{}_epochs.json"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
 TO_STOP = 30  # seconds before the deadline at which commands with {limit} stop by themselves
@@ -99,14 +98,16 @@ IMAGENETTE = "imagefolder:{small}/imagenette"
 MOBILENET_V2 = "{small}/imagenette.safetensors"
 IMAGENET = "{small}/mobilenet_v2-b0353104.pth"
 RESNET18 = "{state}/bases/resnet18/weights.safetensors"
+TRAINED_FOR_200 = "{state}/bases/mobilenet_v2_200/half.safetensors"
 # The rate of plans that were partly measured when fewer than 100 epochs had the full learning rate.
 FULL_RATE = "--lr 0.05"
 
 
-def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
-    """A step of search_pays.py, from the base of a network."""
+def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9, weights: str = "") -> Step:
+    """A step of search_pays.py, from the base of a network or from other weights."""
     command = (
-        f"python benchmarks/search_pays.py --network {network} --weights {base(network)} --data {{data}} {options} "
+        f"python benchmarks/search_pays.py --network {network} --weights {weights or base(network)} "
+        f"--data {{data}} {options} "
         f"--at-once {at_once} --seeds {{seeds}} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
     )
     return Step(name, seconds, command)
@@ -142,9 +143,23 @@ def on_imagenette(
     return Step(name, -(-missing // 2) * (110 + 8 * epochs), command)
 
 
-def continuing(case: str) -> str:
+def recorded(case: str, label: str = "") -> str:
+    """A result of search_pays.py in the repository."""
+    return f"benchmarks/results/search_pays_{case}_epochs{label}.json"
+
+
+def continuing(case: str, label: str = "") -> str:
     """The option by which a step takes over the rows of a result in the repository, and measures the others."""
-    return f" --known {FOUND.format(case)}"
+    return f" --known {recorded(case, label)}"
+
+
+def with_recipes_of_the_paper(network: str, seconds: int) -> Step:
+    """A step with the search and the recipes of the paper, with all their epochs."""
+    options = (
+        "--arms released released-scratch --rate 0.5 --epochs 160 --recipe cifar10-finetune "
+        "--scratch-recipe cifar10-scratch --label _paper"
+    )
+    return pays(f"{network}-paper", seconds, network, options + continuing(f"{network}_50_160", "_paper"), 6)
 
 
 def untrained(name: str, weights: str, result: str, after: tuple[str, ...] = (), data: str = CIFAR10) -> Step:
@@ -178,6 +193,7 @@ def timing(name: str, seconds: int, command: str) -> Step:
     return Step(name, seconds, command, resumes=False)
 
 
+MOBILENET_200 = base_training("mobilenet_v2_200", "mobilenet_v2", 400, "base", epochs=200)
 REPAIRED = "--starts repaired --seeds 0"
 # Comparisons of teachers: the unpruned network, or one that is better.
 UNTAUGHT = f"{REPAIRED} --epochs 30 {FULL_RATE}"
@@ -228,10 +244,7 @@ PLANS = {
     "mobilenet": Plan(
         (
             *(
-                pays(
-                    f"mobilenet-{rate}", 270, "mobilenet_v2",
-                    f"{ARMS} --rate 0.{rate // 10} --epochs 10" + continuing(f"mobilenet_v2_{rate}_10"), 6,
-                )
+                pays(f"mobilenet-{rate}", 400, "mobilenet_v2", f"{ARMS} --rate 0.{rate // 10} --epochs 10", 6)
                 for rate in (30, 70)
             ),
             pays("mobilenet-10-low", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 10 {LOW_RATE}", 6),
@@ -286,21 +299,10 @@ PLANS = {
             ),
         )
     ),
-    "paper": Plan(  # the search and the recipes of the paper, with all their epochs
-        (
-            pays(
-                "vgg16-paper", 1300, "vgg16", "--arms released released-scratch --rate 0.5 --epochs 160 "
-                "--recipe cifar10-finetune --scratch-recipe cifar10-scratch --label _paper", 6,
-            ),
-            pays(
-                "resnet56-paper", 2300, "resnet56", "--arms released released-scratch --rate 0.5 --epochs 160 "
-                "--recipe cifar10-finetune --scratch-recipe cifar10-scratch --label _paper", 6,
-            ),
-        )
-    ),
+    "paper": Plan((with_recipes_of_the_paper("vgg16", 1150), with_recipes_of_the_paper("resnet56", 2050))),
     "table1-rest": Plan(
         (
-            table_1("resnet110", 0.4, epoch=1.4, estimate=0.044),
+            table_1("resnet110", 0.4, epoch=1.4, estimate=0.044, seeds=2, known=continuing("resnet110_40_30")),
             table_1("resnet110", 0.65, epoch=1.4, estimate=0.044, seeds=2, known=continuing("resnet110_65_30")),
         )
     ),
@@ -330,8 +332,8 @@ PLANS = {
     "epochs-0": Plan(
         (
             VGG16_1,
-            untrained("resnet56-0", base("resnet56"), FOUND.format("resnet56_70_10")),
-            untrained("mobilenet-0", base("mobilenet_v2"), FOUND.format("mobilenet_v2_50_10")),
+            untrained("resnet56-0", base("resnet56"), recorded("resnet56_70_10")),
+            untrained("mobilenet-0", base("mobilenet_v2"), recorded("mobilenet_v2_50_10")),
             untrained("vgg16-0", base("vgg16"), "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
         ),
         at_once=3,
@@ -340,7 +342,7 @@ PLANS = {
         (
             *base_training("vgg16", "vgg16", 200, "base"),
             *base_training("wide_resnet", "strong_recipes:wide_resnet", 250, "strong_recipes:TEACHER"),
-            *base_training("mobilenet_v2_200", "mobilenet_v2", 400, "base", epochs=200),
+            *MOBILENET_200,
         ),
         at_once=2,
     ),
@@ -350,6 +352,22 @@ PLANS = {
             pays(
                 "resnet56-50-200", 450, "resnet56",
                 "--arms uniform repaired --rate 0.5 --epochs 200" + continuing("resnet56_50_200"), 3,
+            ),
+        ),
+        at_once=2,
+    ),
+    "records-mobilenet": Plan(
+        (
+            *MOBILENET_200,
+            *(
+                replace(
+                    pays(
+                        f"mobilenet-{rate}-100", seconds, "mobilenet_v2",
+                        f"--arms uniform repaired --rate 0.{rate} --epochs 100 --label _base_200", 6, TRAINED_FOR_200,
+                    ),
+                    after=("mobilenet_v2_200-half",),
+                )
+                for rate, seconds in ((42, 2700), (60, 1900))
             ),
         ),
         at_once=2,

@@ -67,7 +67,7 @@ def test_results_that_plans_continue_have_the_settings_of_their_steps(
     call = gpu.Call(tmp_path, tmp_path, tmp_path, 500)
     steps = [step for plan in gpu.PLANS.values() for step in plan.steps if "--known" in step.command]
     assert {step.name for step in steps} == {
-        *("imagenette-0.3", "mobilenet-30", "mobilenet-70", "resnet110-65", "resnet56-50-200")
+        *("imagenette-0.3", "resnet110-40", "resnet110-65", "resnet56-50-200", "resnet56-paper", "vgg16-paper")
     }
     for step in steps:
         monkeypatch.setattr(sys, "argv", shlex.split(call.filled(step.command, step))[1:])

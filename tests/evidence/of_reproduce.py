@@ -19,7 +19,6 @@ not_measured(
     "at -30, -50 and -70 %",
     "at -30 and -50 %",
     "MobileNetV2 at -42 and -60 %",
-    "MobileNetV2 at -30 and -70 %",
     "MobileNetV2 on Imagenette at -50 %",
     "the same at -70 %",
 )
