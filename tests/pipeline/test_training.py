@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import aacp
 from aacp.pipeline import training
 from aacp.report.run import read_run
 from aacp.runs.trainings import trainings_in
+from aacp.train.checkpoint import Checkpoint
 from aacp.train.fabric import make_fabric
 from ranks import launch
 
@@ -94,7 +97,7 @@ def test_a_mistake_in_the_training_is_corrected_without_another_search(
         raise aacp.InvalidData("Something that only training notices. Correct it.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", failing)
+        patch.setattr(training, "fit_made_again", failing)
         with pytest.raises(aacp.InvalidData, match="only training notices"):
             pruned(model, data, tmp_path)
     searched = history(tmp_path)
@@ -110,14 +113,14 @@ def test_a_mistake_in_the_training_is_corrected_without_another_search(
 def test_a_training_that_diverged_is_repeated_with_another_rate(
     model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = training.fit
+    original = training.fit_made_again
 
     def diverging(*arguments: object, **options: object) -> None:
         original(*arguments, **options)
         raise aacp.Diverged("The loss is nan at step 1 of epoch 3. Lower the learning rate.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", diverging)
+        patch.setattr(training, "fit_made_again", diverging)
         with pytest.raises(aacp.Diverged):
             pruned(model, data, tmp_path)
     (failed,) = read_run(tmp_path).trainings
@@ -141,7 +144,7 @@ def test_a_call_that_fails_on_a_finished_training_does_not_give_it_up(
         raise error("The folder holds a training with other data. Choose another folder.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", failing)
+        patch.setattr(training, "fit_made_again", failing)
         with pytest.raises(error, match="with other data"):
             pruned(model, data, tmp_path)
     with pytest.raises(aacp.RunMismatch, match="holds a training with other settings: recipe lr"):
@@ -181,6 +184,61 @@ def test_an_interrupted_training_is_resumed_and_a_finished_one_replaced_by_again
     with pytest.raises(aacp.RunMismatch, match=r"recipe lr: 0.02 then, 0.5 now. Give this one another name"):
         pruned(model, data, folder, other)
     assert pruned(model, data, folder, other, again=True).file.read_bytes() != whole
+
+
+class Flipped(Dataset):
+    """Images that are flipped at random, with numbers that begin anew in every process, as those of numpy do."""
+
+    def __init__(self, process: int) -> None:
+        self.numbers = np.random.default_rng(process)
+
+    def __len__(self) -> int:
+        return len(INPUTS)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return INPUTS[index].flip(-1) if self.numbers.random() < 0.5 else INPUTS[index], index % 3
+
+
+def test_the_training_of_a_repaired_network_is_resumed_although_the_repair_differs(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (replace(data, train=DataLoader(Flipped(process), 16)) for process in range(2))
+    plan = replace(PLAN, reconstruction="repair", recipe=replace(RECIPE, epochs=3))
+    write = Checkpoint.write
+
+    def stop(self: Checkpoint, done: int) -> None:
+        write(self, done)
+        if done == 2:
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "write", stop)
+        with pytest.raises(Interrupted):
+            pruned(model, first, tmp_path, plan)
+    place = tmp_path / "trainings/finetuned/training"
+    trained = json.loads((place / "log.jsonl").read_text().splitlines()[1])
+    found = pruned(model, second, tmp_path, plan).file.read_bytes()
+    lines = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
+    assert len(lines) == 3
+    assert lines[1] == trained
+    assert pruned(model, second, tmp_path, plan).file.read_bytes() == found  # a finished one, called again
+
+
+def test_a_training_that_was_stopped_in_its_first_epoch_begins_again_although_the_repair_differs(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (replace(data, train=DataLoader(Flipped(process), 16)) for process in range(2))
+    plan = replace(PLAN, reconstruction="repair")
+
+    def stop(*_: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "write", stop)
+        with pytest.raises(Interrupted):
+            pruned(model, first, tmp_path, plan)
+    pruned(model, second, tmp_path, plan)
+    assert len(epochs(tmp_path, "finetuned")) == 2
 
 
 def test_another_teacher_is_another_training(model, data, tmp_path: Path) -> None:

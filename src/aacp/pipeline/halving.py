@@ -30,7 +30,7 @@ from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.search.history import History
-from aacp.train.loop import fit
+from aacp.train.loop import fit_made_again
 from aacp.user.events import Event, emit
 from aacp.user.progress import report_progress, without_progress
 from aacp.user.values import counted, score_text
@@ -74,7 +74,7 @@ class RungTraining:
         scaled = recipe.scaled(self.epochs, finetuning=not self.plan.from_scratch)
         network = first_network(task, self.plan, self.inheritance, structure)
         with without_progress():
-            fit(
+            fit_made_again(
                 network, task.data.train, scaled, loss=task.loss, score=task.score,
                 teacher=task.teacher_for(self.plan), folder=self.places.get(structure.counts),
                 device=task.device,

@@ -50,7 +50,7 @@ from aacp.runs.mending import mend
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, read_training
 from aacp.train.launching import run_in_processes
-from aacp.train.loop import Trained, fit
+from aacp.train.loop import Trained, fit_made_again
 from aacp.train.recipe import Precision
 from aacp.train.threads import using_threads
 from aacp.user.events import Event, emit
@@ -88,7 +88,7 @@ class TrainingMeans:
 PLAIN = TrainingMeans()
 # Errors that are none of the training: of a process, of the disk, or of a call that belongs to another training.
 ACCIDENTS = (WorkerFailed, RunMismatch, RunLocked, UnreadableFile, DiskError, MissingPackage)
-Training = Callable[..., Trained]  # `fit` with all arguments but the network, and the device or the fabric
+Training = Callable[..., Trained]  # `fit_made_again` with all arguments but the network, and the device or the fabric
 
 
 def _train_share(fabric: Fabric, network: nn.Module, training: Training) -> None:
@@ -184,10 +184,16 @@ class TrainingRun:
         self._begin_stage("train", "training")
         task = self.task
         train, holdout = task.training_parts(self.plan)
-        network = first_network(task, self.plan, inheritance, choice.structure)
+        # The state of a training replaces all weights, so that they are not made again, which may take long.
+        has_begun = (self.place.path / TRAINING / STATE).exists()
+        network = (
+            inheritance.cut(choice.structure)
+            if has_begun
+            else first_network(task, self.plan, inheritance, choice.structure)
+        )
         training = partial(
-            fit, data=train, recipe=recipe, holdout=holdout, teacher=task.teacher_for(self.plan), loss=task.loss,
-            score=task.score, folder=self.place.path / TRAINING,
+            fit_made_again, data=train, recipe=recipe, holdout=holdout, teacher=task.teacher_for(self.plan),
+            loss=task.loss, score=task.score, folder=self.place.path / TRAINING,
         )  # fmt: skip
         has_weights = (self.place.path / TRAINING / WEIGHTS).exists()  # nothing is left for several processes to do
         if self.means.processes > 1 and not has_weights:

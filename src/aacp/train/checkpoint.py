@@ -28,6 +28,7 @@ MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
 STEP = "step"  # what torch calls the number of steps that an optimiser has made
 OPTIMISER = "optimiser"
 SCALER = "scaler"  # in the header: the state of the loss scaling
+STARTING = "starting weights"  # in the request: the digest of the network's weights before the training
 LOSS = "loss"  # in the request: where the user's loss is defined; empty for cross-entropy
 OTHERS = "others"  # the part of the file that holds parameters of the optimiser that are not the network's
 # Names of what an optimiser has state for, besides parameters of the network: no name of these begins with a dot.
@@ -252,11 +253,19 @@ def training_request(
         "model": {
             "tensors": len(state),
             "numbers": sum(tensor.numel() for tensor in state.values()),
-            "starting weights": digest(model.parameters()),
+            STARTING: digest(model.parameters()),
         },
         LOSS: "" if loss is None else source_of(loss),
         "teachers": [digest(network.state_dict().values()) for network in teachers],
     }
+
+
+def keep_starting_weights(folder: RunFolder, request: dict[str, Any]) -> None:
+    """Give a request the starting weights that a folder records: those of the first call."""
+    recorded = folder.read_json(RUN)
+    known = recorded.get("model") if isinstance(recorded, dict) else None
+    if isinstance(known, dict) and STARTING in known:
+        request["model"][STARTING] = known[STARTING]
 
 
 def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:

@@ -21,7 +21,13 @@ from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.runs.scores import Epoch
-from aacp.train.checkpoint import Checkpoint, check_same_request, training_request, weights_after
+from aacp.train.checkpoint import (
+    Checkpoint,
+    check_same_request,
+    keep_starting_weights,
+    training_request,
+    weights_after,
+)
 from aacp.train.fabric import chosen_fabric, collective_errors, loss_scaler
 from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights
@@ -90,6 +96,51 @@ def fit(
         until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
+    return _fit(
+        model, data, recipe, holdout, teacher, loss, score, folder, fabric, device, accelerate, tensorboard, until
+    )
+
+
+@without_exit
+@with_gradients
+def fit_made_again(
+    model: nn.Module,
+    data: Any,
+    recipe: Recipe,
+    *,
+    holdout: Any = None,
+    teacher: Networks | None = None,
+    loss: Loss | None = None,
+    score: Score = accuracy,
+    folder: str | os.PathLike[str] | None = None,
+    fabric: Fabric | None = None,
+    device: torch.device | str | None = None,
+) -> Trained:
+    """As `fit`, for a network that every call makes again in the same way, such as a repaired one.
+
+    Its weights may differ between calls, because a repair depends on the machine and on random augmentation. The folder
+    is therefore recognised by the rest of the request; what it was made from is in the request of the whole run.
+    """
+    return _fit(model, data, recipe, holdout, teacher, loss, score, folder, fabric, device, is_made_again=True)
+
+
+def _fit(
+    model: nn.Module,
+    data: Any,
+    recipe: Recipe,
+    holdout: Any,
+    teacher: Networks | None,
+    loss: Loss | None,
+    score: Score,
+    folder: str | os.PathLike[str] | None,
+    fabric: Fabric | None,
+    device: torch.device | str | None,
+    accelerate: bool = True,
+    tensorboard: bool = False,
+    until: int | None = None,
+    is_made_again: bool = False,
+) -> Trained:
+    """`fit`, or `fit_made_again`."""
     require_network(model)
     _require_recipe(recipe)
     function("score", score, "(network, batches)")
@@ -114,6 +165,8 @@ def fit(
         if place is not None and not is_finished:
             stack.enter_context(using_threads(recorded_threads(place), fabric.device, place.path))
         request = {} if place is None else training_request(model, recipe, source.identity(), teacher, loss)
+        if place is not None and is_made_again:
+            keep_starting_weights(place, request)
         stack.enter_context(_restored_afterwards(model))
         steps = 0 if is_finished else recipe.epochs * source.steps
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
