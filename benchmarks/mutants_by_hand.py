@@ -194,7 +194,7 @@ DATA = [
     _mutant("the estimate ignores the score function", "pipeline/shared_estimate.py",
             "(graph), holdout, score=self.task.score,", "(graph), holdout,", FINETUNED),
     _mutant("training ignores the loss function", "pipeline/training.py",
-            "teacher_for(self.plan), loss=task.loss,", "teacher_for(self.plan),", FINETUNED, SCRATCH),
+            "            loss=task.loss, score=task.score,", "            score=task.score,", FINETUNED, SCRATCH),
     _mutant("training has no hold-out", "pipeline/training.py",
             "recipe, holdout=holdout, teacher", "recipe, teacher", SCRATCH),
     _mutant("training keeps no checkpoints", "pipeline/training.py",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,6 +115,45 @@ def test_from_scratch_forgets_every_weight_and_says_what_it_could_not_draw() -> 
 
     with pytest.warns(UserWarning, match=r"keep their weights: 0 \(Scaled\)"):
         draw_weights(nn.Sequential(Scaled()), 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+@pytest.mark.parametrize(
+    "normalised",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.weight_norm,
+        partial(nn.utils.weight_norm, dim=None),
+        partial(nn.utils.weight_norm, dim=1),
+    ],
+)
+def test_weights_that_are_normalised_are_drawn_like_others(normalised: Callable[[nn.Module], nn.Module]) -> None:
+    plain, layer = nn.Conv2d(3, 4, 3), normalised(nn.Conv2d(3, 4, 3))
+    image = torch.randn(2, 3, 8, 8)
+    draw_weights(plain, 0)
+    draw_weights(layer, 0)
+    torch.testing.assert_close(layer(image), plain(image))
+
+
+@pytest.mark.parametrize("normalised", [nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_weights_behind_a_spectral_norm_are_drawn(normalised: Callable[[nn.Module], nn.Module]) -> None:
+    plain, layer = nn.Linear(5, 4), normalised(nn.Linear(5, 4))
+    draw_weights(plain, 0)
+    draw_weights(layer, 0)
+    hidden = layer.weight_orig if hasattr(layer, "weight_orig") else layer.parametrizations.weight.original
+    assert torch.equal(hidden, plain.weight)
+    assert hidden.requires_grad
+
+
+def test_weights_that_a_network_computes_by_itself_are_not_drawn() -> None:
+    class Computed(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2)
+            del self._parameters["weight"]
+            self.weight = torch.ones(2, 2)
+
+    with pytest.raises(InvalidOption, match=r"The weight of 0 is computed from other parameters"):
+        draw_weights(nn.Sequential(Computed()), 0)
 
 
 def test_training_from_scratch_does_not_depend_on_the_weights_before() -> None:

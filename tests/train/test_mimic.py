@@ -80,6 +80,24 @@ def test_labels_are_ignored_and_statistics_of_batch_norms_stay() -> None:
     assert not network.training
 
 
+class CalledByName(Small):
+    """Calls its last layer with a named argument."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(input=torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+def test_features_are_those_of_a_layer_that_is_called_by_name() -> None:
+    original, network = networks()
+    named, cut = CalledByName(6).eval(), CalledByName(4).eval()
+    named.load_state_dict(original.state_dict())
+    cut.load_state_dict(network.state_dict())
+    features = Features("head", -1, torch.tensor([0, 2, 3, 5]))
+    mimic(network, original, inputs(), 3, features=features)
+    mimic(cut, named, inputs(), 3, features=features)
+    assert torch.equal(cut.conv.weight, network.conv.weight)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seen", [3, 12, 19])
 def test_an_interrupted_mimicry_resumes_with_the_same_bytes(

@@ -101,6 +101,7 @@ def test_norms_and_biases_are_exempt_from_weight_decay_if_the_recipe_says_so() -
 def test_the_share_of_correct_labels_is_nan_if_targets_are_not_labels() -> None:
     assert float(share_correct(torch.eye(4), torch.tensor([0, 1, 0, 0]))) == 0.5
     assert share_correct(torch.zeros(4, 1), torch.zeros(4)).isnan()
+    assert float(share_correct(torch.eye(4), torch.tensor([0, -100, -100, 0]))) == 0.5  # ignored labels do not count
 
 
 def test_a_faster_update_is_used_if_there_is_one_and_the_user_does_not_decline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,9 @@ class _Observed:
         if self._features is None:
             return nullcontext()
         layer = self.network.get_submodule(self._features.layer)
-        return layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+        return layer.register_forward_pre_hook(
+            lambda _, arguments, named: seen.append(arguments[0] if arguments else named["input"]), with_kwargs=True
+        )
 
     def _common(self, features: Tensor) -> Tensor:
         if self._kept is None or self._features is None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from aacp.data.examples import call
 from aacp.train.averaging import Average
+from aacp.train.loader_batches import IGNORED
 from aacp.train.teaching import Objective, Teacher
 
 if TYPE_CHECKING:
@@ -99,10 +100,14 @@ class PlainUpdate:
 
 
 def share_correct(outputs: Any, targets: Any) -> Tensor:
-    """The share of labels that equal the largest output; NaN if targets are not labels of these outputs."""
+    """The share of labels that equal the largest output; NaN if targets are not labels of these outputs.
+
+    Labels that losses ignore do not count.
+    """
     comparable = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() > 1
     if not comparable or targets.is_floating_point() or outputs.shape[:1] + outputs.shape[2:] != targets.shape:
         device = targets.device if isinstance(targets, Tensor) else None
         return torch.full((), torch.nan, device=device)
     correct: Tensor = outputs.detach().argmax(1) == targets
-    return correct.float().mean()
+    counting: Tensor = targets != IGNORED
+    return correct.float().sum() / counting.float().sum()
