@@ -279,6 +279,10 @@ def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_pat
     earlier = max(json.loads(line)["score"] for line in (whole.folder.path / "history.jsonl").read_text().splitlines())
     assert found.choice.score >= earlier  # it begins from the best of that run, and may keep more
     assert json.loads((tmp_path / "search.json").read_text())["lessons"]
+    again = prune(model, data, {"macs": 0.4}, tmp_path, plan=plan)  # nothing is searched any more
+    assert again.choice == found.choice
+    (tmp_path / "structure.json").unlink()
+    (tmp_path / "manifest.json").unlink()  # which holds a copy
     with pytest.raises(aacp.RunMismatch, match=r"known from: .* then, none now"):
         prune(model, data, {"macs": 0.4}, tmp_path, plan=plan)
 

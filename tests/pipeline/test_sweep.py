@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,22 @@ def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_pat
     assert again.choices == swept.choices
     for one, other in zip(again.folders, swept.folders, strict=True):
         assert lines(one.path / "history.jsonl") == lines(other.path / "history.jsonl")
+
+
+def test_a_sweep_is_continued_where_its_folder_has_moved_and_with_other_budgets(
+    model, data, swept, tmp_path: Path, monkeypatch
+) -> None:
+    folder = swept.folders[0].path.parent
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, "moved")
+    last = Path("moved") / swept.folders[3].path.name
+    (last / "structure.json").unlink()
+    (last / "manifest.json").unlink()  # which holds a copy
+    found = sweep(model, data, BUDGETS, "moved", plan=PLAN, name="digits_resnet")
+    assert found.choices == swept.choices
+    more = [BUDGETS[0], {"macs": 0.4}, *BUDGETS[1:]]
+    found = sweep(model, data, more, tmp_path / "moved", plan=PLAN, name="digits_resnet")
+    assert [choice for place, choice in enumerate(found.choices) if place != 1] == list(swept.choices)
 
 
 def test_the_network_is_traced_once_for_all_budgets(model, data, tmp_path: Path) -> None:

@@ -186,6 +186,24 @@ def test_an_interrupted_training_is_resumed_and_a_finished_one_replaced_by_again
     assert pruned(model, data, folder, other, again=True).file.read_bytes() != whole
 
 
+def test_a_finished_training_is_not_removed_for_one_that_cannot_work(model, data, tmp_path: Path) -> None:
+    before = pruned(model, data, tmp_path).file.read_bytes()
+    with pytest.raises(aacp.InvalidOption, match="A step of training fails on the unpruned network"):
+        pruned(model, data, tmp_path, again=True, loss=nn.BCEWithLogitsLoss())
+    assert (tmp_path / "trainings/finetuned/pruned.safetensors").read_bytes() == before
+    assert pruned(model, data, tmp_path).file.read_bytes() == before
+
+
+def test_test_data_are_scored_before_the_training_of_a_structure_that_was_found_before(
+    model, data, tmp_path: Path
+) -> None:
+    aacp.find(model, data, BUDGET, folder=tmp_path, plan=PLAN, device="cpu")
+    wrong = replace(data, test=(INPUTS, torch.rand(64)))
+    with pytest.raises(aacp.InvalidData, match=r"^Test data: "):
+        pruned(model, wrong, tmp_path)
+    assert not list(tmp_path.glob("trainings/*/training/log.jsonl"))
+
+
 class Flipped(Dataset):
     """Images that are flipped at random, with numbers that begin anew in every process, as those of numpy do."""
 

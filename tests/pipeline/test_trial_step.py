@@ -196,3 +196,51 @@ def test_a_network_without_gradients_is_not_trained() -> None:
     ):
         check_training_step(known, TRAINED, graph)
     check_training_step(known, SEARCHED, graph)
+
+
+def misspelt_rule(groups: Any, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(groups, lr=lr, momentm=0.9)  # type: ignore[call-arg]
+
+
+def needs_closure(groups: Any, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.LBFGS([parameter for group in groups for parameter in group["params"]], lr=lr)
+
+
+def misspelt_factor(step: int, steps: int) -> float:
+    return 1 / stps  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"optimiser": misspelt_rule}, r"The optimiser function failed: TypeError: .*'momentm'"),
+        ({"optimiser": needs_closure}, r"A step of training fails on the unpruned network: TypeError: .*'closure'"),
+        ({"schedule": misspelt_factor}, r"The schedule failed: NameError: name 'stps' is not defined"),
+    ],
+)
+def test_functions_of_a_recipe_are_tried_before_the_search(change: dict[str, Any], words: str) -> None:
+    plan = replace(TRAINED, recipe=replace(TRAINED.recipe, **change))
+    with pytest.raises(aacp.InvalidOption, match=words):
+        check_training_step(task_of_network(Plain()), plan, aacp.trace(Plain(), INPUTS[:1]))
+
+
+class TwoAnswers(Plain):
+    def forward(self, image: Tensor) -> Any:
+        found = super().forward(image)
+        return {"logits": found, "energy": found.logsumexp(1)}
+
+
+class OneAnswer(Plain):
+    def forward(self, image: Tensor) -> Any:
+        return {"logits": super().forward(image)}
+
+
+def test_a_teacher_needs_only_the_heads_that_are_compared() -> None:
+    known = replace(task_of_network(TwoAnswers(), loss=halved_loss), teacher=OneAnswer())
+    graph = aacp.trace(TwoAnswers(), INPUTS[:1])
+    recipe = replace(TRAINED.recipe, distillation=0.5, heads={"logits": "classes"})
+    check_training_step(known, replace(TRAINED, recipe=recipe), graph)
+    with pytest.raises(aacp.InvalidOption, match=r"the teacher's outputs are a dictionary of 'logits', the network's"):
+        check_training_step(known, replace(TRAINED, recipe=replace(recipe, heads="auto")), graph)
+    with pytest.raises(aacp.InvalidData, match="energy"):
+        check_training_step(known, replace(TRAINED, recipe=replace(recipe, heads={"energy": "values"})), graph)

@@ -49,7 +49,7 @@ from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
-from aacp.pipeline.training_request import register_training
+from aacp.pipeline.training_request import is_finished, register_training
 from aacp.pipeline.trial_step import check_training_step
 from aacp.pytorch.modules import with_gradients
 from aacp.runs.chosen import ChosenStructure
@@ -203,10 +203,14 @@ class PruningRun:
         """All stages: the search, and one training of the structure that it finds."""
         with self.folder.lock():
             self.mend()
-            if self.folder.read_json(STRUCTURE) is None:
+            is_searched = self.folder.read_json(STRUCTURE) is not None
+            is_finished_before = is_finished(training_folder(self.folder.path, self.plan.training_name))
+            if not (is_searched and is_finished_before) or self.means.again:
+                scores = check_scoring(self.task)
+            if not is_searched:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
-                self._report_progress(f"unpruned, {check_scoring(self.task)}")
+                self._report_progress(f"unpruned, {scores}")
                 self._warn(warning_about_holdout(self.task, self.plan))
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
@@ -267,6 +271,9 @@ class PruningRun:
     def register_training(self) -> TrainingRun:
         """Record the request of the training, or check that it is the recorded one."""
         if self._training is None:
+            if self.means.again and self.folder.read_json(STRUCTURE) is not None:
+                self.mend()
+                check_training_step(self.task, self.plan, self.trace(), self.means.fabric)  # before one is removed
             place = register_training(self.folder, self.task, self.plan, self.means.again)
             self._training = TrainingRun(self.task, self.plan, self.folder, place, self.shared, self.means)
         return self._training

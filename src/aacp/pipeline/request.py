@@ -91,7 +91,11 @@ def register_request(
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)
+    if _are_named_alike(before.known_from, request.known_from):
+        before = replace(before, known_from=request.known_from)  # where the folders are now
     skipped = {*CIRCUMSTANCES}
+    if (folder.path / STRUCTURE).exists():
+        skipped.add("known_from")  # nothing is searched any more
     if is_searched:
         skipped |= {*TRAININGS_OF_SEARCH, *SOURCES}  # modules may have moved, and are named again
     if before.weights == request.weights:
@@ -107,6 +111,11 @@ def register_request(
     )
     require_same(folder.path, before, request, names, f"Repeat the earlier request, or choose another folder{reuse}.")
     return before
+
+
+def _are_named_alike(before: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether paths end in the same names: folders may have moved, and paths may be relative to another one."""
+    return [Path(path).resolve().name for path in before] == [Path(path).resolve().name for path in now]
 
 
 def _completed(before: Request, request: Request) -> Request:

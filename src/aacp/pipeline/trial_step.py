@@ -19,7 +19,7 @@ from aacp.pytorch.modules import copy_module
 from aacp.train.fabric import SINGLE, make_fabric, single_precision
 from aacp.train.loader_batches import check_targets, require_no_ignored
 from aacp.train.mixing import mixed
-from aacp.train.optimisers import trained_parameters
+from aacp.train.optimisers import optimiser_for, trained_parameters
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Objective, are_classes
@@ -46,7 +46,9 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, fabr
     trained_parameters(task.model)  # rejects a network without any
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
-    problem = None if task.teacher is None else _problem_of_teacher(task, task.teacher, batch)
+    problem = None
+    if task.teacher is not None and isinstance(plan.recipe.heads, str):  # heads with names are compared in the step
+        problem = _problem_of_teacher(task, task.teacher, batch)
     teaching = copy_module(task.model if task.teacher is None else task.teacher)
     precision = (fabric or make_fabric(plan.recipe.precision, task.device)).strategy.precision
     found = problem or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching, precision)
@@ -115,6 +117,10 @@ def _loss_of_a_step(
                     answers = [call(teacher.to(task.device).eval(), inputs_of(batch))]
             loss = objective(outputs, targets, answers)
             loss.backward()  # type: ignore[no-untyped-call]
+            optimiser = optimiser_for(network, recipe, task.device)
+            optimiser.step()
+            for step in (0, recipe.epochs - 1):
+                recipe.lr_at(step, steps_per_epoch=1)
             return loss.item()
     except InvalidLoss as error:
         return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
