@@ -187,6 +187,41 @@ def test_ncnn_runs_what_the_shell_script_gives_to_benchncnn_in_float32(tmp_path:
     assert torch.equal(output("timed.param", **halves), exact)
 
 
+def turns_in(folder: Path) -> list[list[list[float]]]:
+    """The turns of every network in the results."""
+    return [found["turns"] for found in json.loads((folder / "results.json").read_text())["networks"].values()]
+
+
+def test_the_shell_script_times_a_folder_anew_that_replaces_another(tmp_path: Path) -> None:
+    def bench(seconds: str) -> str:
+        return str(written_tool(tmp_path / "bench", f"echo {seconds}"))
+
+    folder = exported(tmp_path / "networks", aacp.Deployment(FileSimulator(), "npu", threads=1))
+    assert run_shell(folder, BENCH=bench("1"), TURNS="1").returncode == 0
+    assert run_shell(folder, BENCH=bench("2"), TURNS="2").returncode == 0
+    assert all(turns == [[1, 1], [2, 2]] for turns in turns_in(folder))  # the same networks: one more turn
+    (folder / "results.json").unlink()
+    assert run_shell(folder, BENCH=bench("3"), TURNS="2").returncode == 0
+    assert all(turns == [[3, 3], [3, 3]] for turns in turns_in(folder))  # to be measured again
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")  # that of another folder
+    assert run_shell(folder, BENCH=bench("4"), TURNS="2").returncode == 0
+    assert all(turns == [[4, 4], [4, 4]] for turns in turns_in(folder))
+    assert run_shell(folder, BENCH=bench("5"), TURNS="2", VERSION="8").returncode == 0
+    assert all(turns == [[5, 5], [5, 5]] for turns in turns_in(folder))
+
+
+def test_the_shell_script_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks", aacp.Deployment(FileSimulator(), "npu", threads=1))
+    once = written_tool(
+        tmp_path / "bench", "n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) > count; [ $n -lt 4 ] && echo 1"
+    )
+    assert run_shell(folder, BENCH=str(once), TURNS="2").returncode != 0
+    assert not (folder / "results.json").exists()
+    assert run_shell(folder, BENCH=str(written_tool(tmp_path / "bench", "echo 2")), TURNS="2").returncode == 0
+    assert turns_in(folder)[0] == [[1, 1], [1, 1]]
+
+
 def test_both_runners_name_the_machine_alike(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks", aacp.Deployment(FileSimulator(), "npu", threads=1))
     assert run_shell(folder, BENCH=str(written_tool(tmp_path / "bench", "echo 1")), TURNS="1").returncode == 0

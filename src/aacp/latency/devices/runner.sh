@@ -9,7 +9,7 @@
 # benchncnn (ncnn): a path from this folder; if it is not given, the tool is found by its name. For another runtime, BENCH
 # is a command that is given a file and prints the seconds of one batch, and nothing else. BATCHES are run in each call of
 # a tool, RESOLUTION is the smallest difference in what it prints, in seconds. If the program is stopped, the same command
-# continues; with more TURNS it adds turns.
+# continues; with more TURNS it adds turns. Without results.json, all turns are made again.
 set -eu
 : "${VERSION:?is needed: the version of the runtime}"
 TURNS=${TURNS:-20}
@@ -74,9 +74,16 @@ processor=$(tr -d '\0' 2>/dev/null < /proc/device-tree/model || true)
 [ -n "$processor" ] || processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | sed 's/ *$//')
 cores=$(grep -c '^processor[^a-zA-Z]*:' /proc/cpuinfo || true)
 machine=$(printf '%s, %s cores, %s' "${processor:-$(uname -m)}" "$cores" "$(uname -sm)" | tr -d '"\\')
-touch turns.txt
+# The turns belong to one folder, version and machine; those of others begin again.
+conditions="# $(sha256sum manifest.json | cut -d' ' -f1) $VERSION, $machine"
+turns_of() { grep -c "^$1 " turns.txt || true; }
+are_complete() {
+  for file in $(field file | tail -n +2); do [ "$(turns_of "$file")" -ge "$TURNS" ] || return 1; done
+}
+[ "$(head -n 1 turns.txt 2>/dev/null)" = "$conditions" ] || echo "$conditions" > turns.txt
+if [ ! -e results.json ] && are_complete; then echo "$conditions" > turns.txt; fi
 for file in $(field file | tail -n +2); do
-  for turn in $(seq "$(($(grep -c "^$file " turns.txt || true) + 1))" "$TURNS"); do
+  for turn in $(seq "$(($(turns_of "$file") + 1))" "$TURNS"); do
     first=$(bench "$original")
     second=$(bench "$file")
     [ -n "$first" ] && [ -n "$second" ] || stop "The tool printed no time for $original or $file. Try it by hand, or give BENCH."
