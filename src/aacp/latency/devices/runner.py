@@ -34,6 +34,8 @@ CHECK_TURNS = 20  # the turns of a check at first; they are doubled until the li
 MAX_CHECK_TURNS = 320
 CHECK_SECONDS = 60.0  # a check takes about this long at most
 CONFIDENCE = 0.98  # the probability with which the median lies in its interval, as in a check by aacp itself
+# Where Linux names the board or the processor: a file, and the label of its line, if it has several.
+NAMES = (("/proc/device-tree/model", ""), ("/proc/cpuinfo", "model name"))
 MAX_READINGS = 2000000  # the most readings of the clock to find its smallest step; they take about a second
 
 
@@ -398,12 +400,14 @@ def sha256_of(path: str) -> str:
 
 
 def machine_name() -> str:
-    """Return the processor, the number of cores and the system; runner.sh gives the same name."""
+    """Return the processor, the number of cores and the system; runner.sh and `aacp measure` give the same name."""
     processor = platform.machine()
-    for path, label in (("/proc/device-tree/model", None), ("/proc/cpuinfo", "model name")):
+    if platform.system() != "Linux":
+        processor = platform.processor() or processor
+    for path, label in NAMES:
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
-                lines = [line for line in file if label is None or line.startswith(label)]
+                lines = [line for line in file if line.startswith(label)]
             if lines:
                 processor = lines[0].partition(":")[2].strip() if label else lines[0].strip("\0\n ")
                 break
