@@ -39,7 +39,7 @@ def test_a_setting_of_more_than_sixty_characters_is_shortened_to_sixty() -> None
 
 @pytest.fixture
 def task() -> PruningTask:
-    part = (torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    part = (torch.zeros(20, 2), torch.arange(20) % 2)
     return PruningTask(torch.nn.Linear(2, 2), aacp.Data.of(part, part), None, torch.device("cpu"))
 
 
@@ -206,6 +206,21 @@ def test_a_run_is_not_resumed_with_another_hold_out_or_other_test_data(
         register_request(folder, replace(task, data=data), budget, aacp.Plan())
     given = replace(split_of(40), holdout_seed=None)
     register_request(folder, replace(task, data=given), budget, aacp.Plan())  # the same data, split by the user
+
+
+def test_a_run_is_not_resumed_with_inputs_of_another_shape(task: PruningTask, tmp_path: Path) -> None:
+    """Its graph has the costs of the first shape, so that limits would not hold for another one."""
+    folder = aacp.RunFolder(tmp_path)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, replace(task, data=split_of(40)), budget, aacp.Plan())
+    folder.write_json("structure.json", {})  # the run has begun
+    parts = [(torch.zeros(count, 3, 2), torch.arange(count) % 2) for count in (40, 8)]
+    with pytest.raises(aacp.RunMismatch, match="input shapes: 1x2 then, 1x3x2 now"):
+        register_request(folder, replace(task, data=aacp.Data.of(*parts)), budget, aacp.Plan())
+    older = folder.read_json("run.json")
+    del older["input_shapes"]  # of an older version
+    folder.write_json("run.json", older)
+    register_request(folder, replace(task, data=aacp.Data.of(*parts)), budget, aacp.Plan())
 
 
 def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: PruningTask, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from aacp.cost.budget import Budget, Limit
+from aacp.data.examples import tensors_in
 from aacp.data.likeness import Likeness
 from aacp.data.scores import NetworkScore, Score, accuracy
 from aacp.data.splits import number_of_examples
@@ -60,7 +61,7 @@ CIRCUMSTANCES = (
 # Fields that say where functions are defined, with a fingerprint if they cannot be imported.
 SOURCES = ("metric_source", "loss_source")
 # Fields about the parts of the data. A field that one of two requests does not know is not compared.
-PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
+PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size", "input_shapes")
 CROSS_ENTROPY = "cross_entropy"  # the name of the loss if none is given
 # Names in messages for settings that another option sets too.
 EXPLAINED = {"proposals": f"proposals ({PROPOSALS_FOR_WORKERS} with --workers)"}
@@ -309,6 +310,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         holdout_seed=task.data.holdout_seed if task.holdout_seed is None else task.holdout_seed,
         holdout_size=number_of_examples(task.data.holdout),
         test_size=number_of_examples(task.data.test),
+        input_shapes=tuple("x".join(map(str, tensor.shape)) for tensor in tensors_in(task.example())),
         limits=budget.limits,
         known_from=known_from,
         metric=name_of(task.score),

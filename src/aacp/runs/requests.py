@@ -14,10 +14,10 @@ from aacp.user.values import counted
 # Fields of run.json that estimated scores depend on; the seed draws the calibration images.
 ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
-    "holdout", "seed", "holdout_seed", "holdout_size",
+    "holdout", "seed", "holdout_seed", "holdout_size", "input_shapes",
 )  # fmt: skip
 # Those that older versions did not write. A history is sealed without them if its run.json does not have them.
-ADDED_FIELDS = ("holdout_seed", "holdout_size")
+ADDED_FIELDS = ("holdout_seed", "holdout_size", "input_shapes")
 
 
 def reject_training(data: Any) -> None:
@@ -69,6 +69,8 @@ class Request(Record):
     holdout_seed: int | None = None  # chose these examples; None if the user did
     holdout_size: int | None = None  # the number of these examples; None if it was not known
     test_size: int | None = None  # the number of test examples; None if it was not known
+    # The shape of each tensor of one held-out input, such as "1x3x32x32"; costs are those of this input.
+    input_shapes: tuple[str, ...] | None = None
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # where the user's score is defined: package.module:function, or with a fingerprint
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
