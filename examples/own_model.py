@@ -3,7 +3,8 @@
     python examples/own_model.py [FOLDER]    # runs/own_model by default; about half a minute on one core
 
 At the end the pruned weights are loaded into the original class, as an application would do. The command line does the
-same in this folder with the functions below, named by their module (the weights are those that the example has saved):
+same in this folder with the functions below, named by their module (the weights are those that the example has saved).
+There --max-size limits the whole file, with its header, and here weight_bytes limits the weights alone:
 
     aacp prune own_model:Net --weights runs/own_model/base/weights.safetensors --data own_model:loaders \
         --prune-macs 0.5 --max-size 25kB --evaluations 30 --epochs 5 --run runs/own_model_again

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
 from aacp.data.scores import accuracy
@@ -20,6 +20,8 @@ from aacp.pipeline.preflight import (
     check_training,
     warning_about_holdout,
     warning_about_network,
+    warning_about_parts,
+    warning_about_statistics,
 )
 from aacp.pipeline.task import PruningTask
 from pipeline.small_tasks import (
@@ -183,6 +185,42 @@ def test_a_network_that_is_no_better_than_a_constant_answer_is_doubted(
     assert bool(said) == is_doubted
     if is_doubted:
         assert "of the held-out data, and one constant answer on 25.0%. Check that its trained weights" in said
+
+
+class Normalised(Reader):
+    """A reader behind a batch norm, whose statistics may be those of other weights."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1, affine=False)
+        self.norm.running_mean.fill_(mean)
+        self.norm.running_var.fill_(1.25 - self.norm.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward((self.norm(x) * 1.25**0.5 + 1.5).round().clamp(0, 3))
+
+
+@pytest.mark.parametrize(("mean", "is_doubted"), [(1.5, False), (3.5, True)])
+def test_statistics_that_do_not_fit_the_weights_are_doubted(mean: float, is_doubted: bool) -> None:
+    data = aacp.Data(marked(), marked(), marked())
+    task = PruningTask(Normalised(mean).eval(), data, None, torch.device("cpu"), aacp.accuracy)
+    said = warning_about_statistics(task, SEARCHED)
+    assert bool(said) == is_doubted
+    if is_doubted:
+        assert "right on 100.0% of the held-out data instead of 25.0%. Call aacp.recalibrate(model, data)" in said
+    assert float(task.model.norm.running_mean) == mean
+
+
+def test_a_hold_out_that_is_another_part_is_doubted() -> None:
+    train, test, other = (DataLoader(Examples(pair), 4) for _ in range(3))
+    given = {
+        "The hold-out is the training data, so that scores would be too high": {"train": train, "holdout": train},
+        "The hold-out is the test data, so that the search would be fitted to them": {"holdout": test, "test": test},
+    }
+    for words, parts in given.items():
+        assert warning_about_parts(task_of(pair, **parts)).startswith(words)
+    assert warning_about_parts(task_of(pair, train=train, holdout=other, test=test)) == ""
+    assert warning_about_parts(task_of(pair, train=train, holdout=train, test=train)) == ""
 
 
 def test_a_runtime_that_is_not_installed_is_rejected_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from torch import nn
 
 from aacp.data.examples import targets_of
 from aacp.data.scores import accuracy
-from aacp.data.splits import sampled
+from aacp.data.splits import number_of_examples, sampled
 from aacp.errors import InvalidData, InvalidOption
+from aacp.estimate.recalibration import recalibrate, running_norms
 from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.data_check import read_batch
@@ -23,6 +24,7 @@ from aacp.pipeline.latency_stage import given_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.modules import copy_module
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.train.loop import check_teacher
@@ -35,6 +37,7 @@ from aacp.user.values import paths, score_text, whole_number
 
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
+LEAST_GAIN = 0.01  # the smallest gain of accuracy by recalibration that is worth a warning
 LABELS = 500  # the number of held-out labels in which the most frequent one is found
 
 
@@ -115,6 +118,44 @@ def warning_about_network(task: PruningTask) -> str:
         f"The unpruned network is right on {held:.1%} of the held-out data, and one constant answer on {share:.1%}. "
         "Check that its trained weights are given (--weights), that label k is the network's output k, and that "
         "the inputs are normalised as they were for its training."
+    )
+
+
+def warning_about_statistics(task: PruningTask, plan: Plan) -> str:
+    """A warning if recalibrated batch norms alone make the unpruned network better; else "".
+
+    The difference must exceed two standard errors. Such statistics are those of other weights, as after averaging, and
+    they spoil the teacher of a training and the aim of a repair.
+    """
+    if task.score is not accuracy or not running_norms(task.model):
+        return ""
+    held = task.unpruned_holdout()
+    recalibrated = copy_module(task.model)
+    with global_seed(task.device, 0):
+        recalibrate(recalibrated.to(task.device), task.calibration(plan))
+        found = task.score_network(recalibrated, task.data.holdout)
+    examples = number_of_examples(task.data.holdout)
+    error = math.sqrt(held * (1 - held) / examples) if examples else 0.0
+    if found <= held + max(2 * error, LEAST_GAIN):
+        return ""
+    return (
+        f"The statistics of the network's batch norms do not fit its weights: recalibrated on training data, it is "
+        f"right on {found:.1%} of the held-out data instead of {held:.1%}. Call aacp.recalibrate(model, data) on it "
+        "and save it, then prune it."
+    )
+
+
+def warning_about_parts(task: PruningTask) -> str:
+    """A warning if the hold-out is the training data or the test data; else ""."""
+    data = task.data
+    others = {"training data": data.train, "test data": data.test}
+    shared = [name for name, part in others.items() if part is data.holdout]
+    if len(shared) != 1:  # all are the same, as for inputs without any split
+        return ""
+    why = "scores would be too high" if shared == ["training data"] else "the search would be fitted to them"
+    return (
+        f"The hold-out is the {shared[0]}, so that {why}. Hold out a part of the training data, as "
+        "aacp.Data.of(train, test) does."
     )
 
 

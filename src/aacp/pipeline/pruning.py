@@ -38,6 +38,8 @@ from aacp.pipeline.preflight import (
     known_runs,
     warning_about_holdout,
     warning_about_network,
+    warning_about_parts,
+    warning_about_statistics,
 )
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
@@ -211,6 +213,7 @@ class PruningRun:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {scores}")
+                self._warn(warning_about_parts(self.task))
                 self._warn(warning_about_holdout(self.task, self.plan))
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
@@ -355,6 +358,7 @@ class PruningRun:
             f"searching; the score of the unpruned network is {score_text(self.task.unpruned_holdout())}"
         )
         self._warn(warning_about_network(self.task))
+        self._warn(warning_about_statistics(self.task, self.plan))
         advice = advice_on_search(self.budget, self.plan), advice_on_repair(self.plan), advice_on_workers(self.plan)
         self._report_notes(*advice)
 
@@ -372,8 +376,9 @@ class PruningRun:
             self._report_progress(note)
 
     def _warn(self, warning: str) -> None:
-        """Report a warning; an empty one says that there is none."""
-        if warning:
+        """Report a warning, once for all runs of a task; an empty one says that there is none."""
+        if warning and warning not in self.task.warnings:
+            self.task.warnings.add(warning)
             report_warning(f"{self.label}: {warning}")
 
     def _report_progress(self, message: str) -> None:

@@ -82,6 +82,7 @@ class PruningTask:
     holdout: Holdout = None
     holdout_seed: int | None = None
     teacher: nn.Module | None = None
+    warnings: set[str] = field(default_factory=set, init=False, repr=False)  # those that a run of this task has given
     # Scores of the unpruned network, by the identity of the part of the data: it is scored several times in a run.
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
