@@ -25,6 +25,7 @@ from pipeline.small_tasks import (
     TRAINED,
     Examples,
     Noisy,
+    Plain,
     dictionary,
     own_score,
     pair,
@@ -222,3 +223,15 @@ def test_state_that_is_no_tensor_is_rejected() -> None:
 
     with pytest.raises(aacp.InvalidOption, match=r"The network has state that is not a tensor .* Keep it in a buffer"):
         check_data(task_of_network(Stateful()), SEARCHED)
+
+
+@pytest.mark.slow
+def test_images_of_several_shapes_cannot_be_repaired_and_are_rejected_before_the_search(tmp_path: Path) -> None:
+    batches = [(torch.randn(8, 1, size, size), LABELS[:8]) for size in (6, 8)]
+    data = aacp.Data(DataLoader(batches, None), DataLoader(batches, None), DataLoader(batches, None))
+    plan = replace(SEARCHED, evaluations=2, export=False)
+    words = r"The calibration images have several shapes, but repair needs one\. .* --reconstruction none"
+    with pytest.raises(aacp.InvalidData, match=words):
+        aacp.prune(Plain(), data, {"macs": 0.3}, tmp_path / "run", plan=plan)
+    assert not (tmp_path / "run/history.jsonl").exists()
+    aacp.prune(Plain(), data, {"macs": 0.3}, tmp_path / "other", plan=replace(plan, reconstruction=None))

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.data.batches import Batches
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples
 from aacp.errors import InvalidData, InvalidOption, failing_as
+from aacp.estimate.inheritance import REPAIR
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
@@ -35,6 +37,20 @@ def check_data(task: PruningTask, plan: Plan) -> None:
     batch = read_batch(task, task.data.train, plan.recipe is not None)
     if plan.recipe is not None and task.loss is not None:
         _require_one_number(task.loss, task.model, batch)
+
+
+def check_calibration(plan: Plan, images: Batches) -> None:
+    """Reject calibration images of several shapes if the weights of the result are repaired, which needs one shape."""
+    if plan.chosen_reconstruction != REPAIR:
+        return
+    shapes = set()
+    for inputs in images.inputs():
+        shapes.add(tuple(tensor.shape[1:] for tensor in tensors_in(inputs)))
+        if len(shapes) > 1:
+            raise InvalidData(
+                "The calibration images have several shapes, but repair needs one. Give images of one shape, or keep "
+                "the inherited weights (reconstruction=None, --reconstruction none)."
+            )
 
 
 def read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:

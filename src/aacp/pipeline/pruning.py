@@ -24,7 +24,7 @@ from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
 from aacp.pipeline.advice import advice_on_repair, advice_on_search, advice_on_workers
-from aacp.pipeline.data_check import check_data
+from aacp.pipeline.data_check import check_calibration, check_data
 from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
@@ -354,6 +354,7 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.fabric)
+        check_calibration(self.plan, self.shared.inheritance(graph).calibration)
         self._report_progress(
             f"searching; the score of the unpruned network is {score_text(self.task.unpruned_holdout())}"
         )
