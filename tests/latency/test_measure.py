@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import aacp
-from aacp.latency.measure import measure_table, spread_structures
+from aacp.latency.measure import measure_table, measurement_plan, spread_structures
 from aacp.user.progress import show_progress
 from latency_bench import SETTING, FakeBench, blocked, chain
 
@@ -43,6 +44,27 @@ def test_every_choice_of_every_group_is_measured_and_both_ends() -> None:
         assert {structure[group] for structure in found} == set(choices)
     assert spread_structures(space, 40, 0) == found
     assert len(spread_structures(space, 1, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("widths", "step", "fitted", "held_out"),
+    [
+        ((16, 32, 64, 64), 1 / 8, 48, 10),
+        ((16, 32, 64, 64, 64, 64, 64, 64), 1 / 2, 48, 10),  # two choices for each group
+        ((16, 32), 1 / 4, 13, 3),  # the space has 16 structures
+        ((16,), 1 / 2, 1, 1),
+    ],
+)
+def test_no_structure_is_measured_twice_and_the_held_out_ones_are_others(
+    widths: tuple[int, ...], step: float, fitted: int, held_out: int
+) -> None:
+    space = aacp.SearchSpace(chain(*widths), step)
+    plan = measurement_plan(space, 48, 10, 0)
+    assert [len(part) for part in plan] == [fitted, held_out]
+    assert len({*plan[0], *plan[1]}) == fitted + held_out
+    assert all(structure in space for part in plan for structure in part)
+    assert plan[0][0] == space.full
+    assert measurement_plan(space, 48, 10, 0) == plan
 
 
 def test_an_interrupted_measurement_loses_the_structure_in_hand_and_no_more(tmp_path: Path) -> None:
@@ -88,6 +110,23 @@ def test_a_log_of_another_measurement_is_rejected(tmp_path: Path) -> None:
     other = spread_structures(SPACE, 8, 3), PLAN[1]
     with pytest.raises(aacp.RunMismatch, match=r"table.json.log holds measurements of another"):
         measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, other, tmp_path / "table.json")
+
+
+def test_a_log_of_a_network_with_other_layers_of_the_same_sizes_is_rejected(tmp_path: Path) -> None:
+    bench = FakeBench(GRAPH, blocked)
+    measure_table(bench, GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
+    bench.pieces = tuple(replace(piece, kind=f"{piece.kind} 7x7") for piece in bench.pieces)
+    with pytest.raises(aacp.RunMismatch, match=r"table.json.log holds measurements of another"):
+        measure_table(bench, GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
+
+
+def test_a_log_of_two_measurements_at_the_same_time_is_rejected(tmp_path: Path) -> None:
+    measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
+    log = tmp_path / "table.json.log"
+    first, *lines = log.read_text().splitlines(keepends=True)
+    log.write_text(first + "".join(line + line for line in lines))
+    with pytest.raises(aacp.RunMismatch, match="as after two commands at the same time"):
+        measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
 
 
 def test_progress_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def measure_latency(
         workers: the address of a Ray cluster, such as ray://head:10001, one of whose workers measures, so that the
             table is of its machine; 1 is a worker of the cluster that RAY_ADDRESS names. None measures here.
     """
-    plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
+    plan = measurement_plan(space, structures, held_out, seed)
     path = None if file is None else Path(file)
     if workers is None:
         conditions = conditions_here(model, where)
@@ -100,6 +100,39 @@ def _is_here(conditions: MeasurementConditions, timer: NetworkTimer) -> bool:
         return timer.conditions() == conditions
     except AACPError:  # there is no such device or runtime here
         return False
+
+
+def measurement_plan(space: SearchSpace, structures: int, held_out: int, seed: int) -> MeasurementPlan:
+    """Draw the structures that a table is fitted to, and others that its error is measured on, each structure once.
+
+    A small space has fewer: then all of its structures are measured, and a part of them is held out.
+
+    Args:
+        space: the search space.
+        structures: how many structures the table is fitted to, if there are as many.
+        held_out: how many structures its error is measured on, if there are as many.
+        seed: the seed of the draws.
+    """
+    if space.size < structures + held_out:
+        structures = max(1, space.size * structures // (structures + held_out))
+        held_out = space.size - structures
+    fitted = _others(space, spread_structures(space, structures, seed), structures, seed, ())
+    return fitted, _others(space, spread_structures(space, held_out, seed + 1, ends=False), held_out, seed + 1, fitted)
+
+
+def _others(
+    space: SearchSpace, drawn: Sequence[Structure], count: int, seed: int, taken: Sequence[Structure]
+) -> list[Structure]:
+    """`count` different structures that are not taken: those that were drawn, completed by more draws."""
+    generator = np.random.default_rng([seed, 1])
+    found = [structure for structure in dict.fromkeys(drawn) if structure not in taken]
+    seen = {*found, *taken}
+    while len(found) < count:
+        other = space.structure(generator.integers(0, space.levels))
+        if other not in seen:
+            seen.add(other)
+            found.append(other)
+    return found
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
@@ -159,9 +192,10 @@ def measure_table(
     fitted, held_out = plan
     counts = [[list(structure) for structure in part] for part in plan]
     sizes = [[layer.name, layer.kind, layer.output_size] for layer in graph.layers]
-    request = plain([asdict(conditions), space.names, space.choices, counts, sizes])
-    log = _MeasurementLog(file, request)
+    kinds = [piece.kind for piece in timer.pieces]
+    request = plain([asdict(conditions), space.names, space.choices, counts, sizes, kinds])
     structures = [*fitted, *held_out]
+    log = _MeasurementLog(file, request, structures)
     progress = MeasurementProgress("structures", len(structures), min(len(log.lines), len(structures)))
     for structure in structures[len(log.lines) :]:
         log.add(timer(structure))
@@ -226,12 +260,12 @@ def _noisy_structures(table: LatencyTable) -> list[Structure]:
 class _MeasurementLog:
     """The measurements so far, in memory and, if there is a file, in a log beside it: `table.json.log`."""
 
-    def __init__(self, file: Path | None, request: Any) -> None:
+    def __init__(self, file: Path | None, request: Any, planned: Sequence[Structure]) -> None:
         self._folder = None if file is None else RunFolder(file.parent)
         self._name = "" if file is None else f"{file.name}.log"
         lines = self._folder.read_log(self._name) if self._folder else []
-        # The log of an older version has no sizes of layers.
-        if lines and lines[0] not in (request, request[:-1]):
+        # The logs of older versions have no kinds of pieces, or no sizes of layers either.
+        if lines and lines[0] not in (request, request[:-1], request[:-2]):
             raise RunMismatch(
                 f"{self._name} holds measurements of another network, space or setting. Remove it, or choose another "
                 "file for the table."
@@ -246,6 +280,11 @@ class _MeasurementLog:
             raise RunMismatch(
                 f"{self._name} is damaged: {error}. Remove it to measure again, or choose another file for the table."
             ) from error
+        if any(run.structure != structure.counts for run, structure in zip(self.lines, planned, strict=False)):
+            raise RunMismatch(
+                f"{self._name} holds structures in another order than they are measured in, as after two commands at "
+                "the same time. Remove it to measure again, or choose another file for the table."
+            )
 
     def merged(self, planned: int) -> list[TimedStructure]:
         """Return the planned measurements, each merged with all later ones of the same structure."""

@@ -27,7 +27,7 @@ from aacp.latency.devices import runner
 from aacp.latency.devices.export_log import ExportLog, require_folder_of_export
 from aacp.latency.devices.files import FORMAT, MANIFEST, TABLE, ListedNetwork, Manifest, NetworkOfTable, TableManifest
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
-from aacp.latency.measure import HELD_OUT, spread_structures
+from aacp.latency.measure import HELD_OUT, measurement_plan
 from aacp.latency.runtimes.runtime import Runtime, shares_of_macs
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timers import MeasurementProgress
@@ -75,8 +75,8 @@ def export_networks(
     batch = with_batch(moved(example, "cpu"), where.batch)
     layers, descriptions = describe_pieces(model, batch, graph)
     pieces = pieces_of_graph(graph, layers, descriptions)
-    fitted = spread_structures(space, structures, seed)
-    chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
+    fitted, others = measurement_plan(space, structures, held_out, seed)
+    chosen = [*fitted, *others]
     described: dict[str, Any] = {
         "format": FORMAT,
         "kind": TABLE,
@@ -90,7 +90,7 @@ def export_networks(
         "names": space.names,
         "choices": space.choices,
     }
-    drawn = {"structures": structures, "held_out": held_out, "counts": [list(structure) for structure in chosen]}
+    drawn = {"structures": len(fitted), "held_out": len(others), "counts": [list(structure) for structure in chosen]}
     request = {**described, "pieces": [asdict(piece) for piece in pieces], "version": runtime.version, **drawn}
     with locked(place):
         remove_leftovers(place)
