@@ -145,6 +145,8 @@ def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:
         str(Data.of(part, (torch.zeros(6, 1), torch.zeros(6))))
         == "data: 1,080 for training, 120 held out, 6 for testing"
     )
+    batches = [(torch.zeros(size, 1), torch.zeros(size)) for size in (5, 5, 2)]
+    assert str(Data(batches, batches[:1], batches[1:])) == "data: 12 for training, 5 held out, 7 for testing"
 
 
 def pairs(count: int = 40) -> TensorDataset:

@@ -14,11 +14,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import nn
+from torch.utils.data import DataLoader
 
 import aacp
 from aacp.channels.structure import Structure
 from aacp.cli import main
-from aacp.cost.budget import Budget
+from aacp.cost.budget import Budget, Limit
 from aacp.latency.runtimes.torch import torch_threads
 from aacp.pipeline import finalists, halving
 from aacp.pipeline.checking import check_folder
@@ -90,6 +91,25 @@ def test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists(
     narrowest = sorted(counts_of(tmp_path), key=lambda counts: counts[0])[:2]
     assert sorted(untrained[3:]) == sorted((2, counts) for counts in narrowest)
     assert winner == narrowest[0] != counts_of(tmp_path)[0]  # which is the choice of the search
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untrained")
+def test_a_cost_of_the_user_is_asked_for_whole_structures_where_streams_stay(tmp_path: Path) -> None:
+    model = subjects.Tiny()
+    graph = aacp.trace(model, next(iter(DataLoader(subjects.data().holdout, 1)))[0])
+    groups, seen = len(graph.free), set()
+
+    def energy(structure: Structure) -> float:
+        seen.add(len(structure))
+        return float(sum(structure))
+
+    budget = Budget(Limit(aacp.cost_of(energy, graph, "energy", "nJ"), pruning_rate=0.3))
+    task = PruningTask.of(model, subjects.data(), None, **ON_CPU)
+    PruningRun(task, budget, PLAN, aacp.RunFolder(tmp_path)).find()
+    assert seen == {groups}
+    (uniform,) = (each["choice"]["counts"] for each in finalists_of(tmp_path) if each["is_uniform"])
+    assert sum(uniform) <= 0.7 * sum(group.width for group in graph.free)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 
 from aacp.data.endless import length_of, require_countable
+from aacp.data.examples import batch_size_of
 from aacp.errors import InvalidData, InvalidOption
 from aacp.user.options import known_options
 from aacp.user.values import checked_holdout, counted, seed_number
@@ -105,7 +106,15 @@ def _is_read_once(part: Source) -> bool:
 
 
 def number_of_examples(part: Source) -> int | None:
-    """The number of examples, if it is known without reading them; that of a loader is its data set's."""
+    """The number of examples, if it is known without reading them; that of a loader is its data set's.
+
+    A list holds batches.
+    """
+    if isinstance(part, list):
+        try:
+            return sum(map(batch_size_of, part))
+        except InvalidData:  # they are rejected with more words when they are read
+            return len(part)
     examples: Any = part if isinstance(part, Dataset) else getattr(part, "dataset", part)  # a Subset has one too
     if isinstance(part, tuple) and part and isinstance(part[0], torch.Tensor):
         examples = part[0]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
+from aacp.cost.analytic import Cost
+from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget
 from aacp.graph.tracing import residual_streams
 from aacp.pipeline.searching import Search
@@ -75,9 +79,22 @@ def _uniform(search: Search) -> tuple[Structure, list[str]]:
 def _shrunk(search: Search, graph: ChannelGraph) -> Structure:
     """Uniform widths of the free groups of a graph."""
     space = SearchSpace(graph, _steps_of(graph, search.graph, search.latency.find_steps()))
-    budget = search.budget.on(graph, search.table)
+    limits = (_in_part(limit, graph, search.graph) for limit in search.budget.limits)
+    budget = Budget(*limits).on(graph, search.table)
     (found,) = searcher("uniform", search.latency.within_reach(space, budget), budget, search.plan.seed).ask()
     return found
+
+
+def _in_part(limit: Limit, graph: ChannelGraph, whole: ChannelGraph) -> Limit:
+    """A limit on a graph in which more groups are frozen; costs of the user take structures of the whole graph."""
+    cost = limit.cost
+    if not isinstance(cost, Cost):
+        return limit
+
+    def rows(kept: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(cost([_widened(Structure(row), graph, whole).counts for row in kept.tolist()]))
+
+    return replace(limit, cost=Cost(cost.name, cost.unit, cost.full, rows, cost.source))
 
 
 def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, units: float) -> list[Candidate]:
