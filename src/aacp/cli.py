@@ -183,7 +183,10 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @click.option("--model", help="MODEL that was pruned, if the file does not record it.")
 @click.option("--input", "shape", type=shape, help="Shape of the example, if the file does not record it.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False), help="File to write; by default the same name with the suffix .onnx."
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="File to write; by default the same name with the suffix .onnx, or with the options in it if a run delivered "
+    "that file.",
 )
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")

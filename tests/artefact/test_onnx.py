@@ -300,6 +300,19 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
         time_networks({"onnx": after.path}, (x, x), of_two)
 
 
+def test_a_delivered_file_is_not_replaced_by_one_with_other_options(tmp_path: Path) -> None:
+    model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
+    graph = aacp.trace(model, x)
+    network = aacp.shrink(model, graph, half(graph, seed=0))
+    aacp.save(network, graph, tmp_path / "pruned.safetensors", model="digits_resnet", example=x)
+    (tmp_path / "export.json").write_text("{}")
+    (tmp_path / "pruned.onnx").write_text("delivered")
+    assert export_artefact(tmp_path, batch=2, opset=19).path == tmp_path / "pruned-batch2-opset19.onnx"
+    assert export_artefact(tmp_path, shape=(1, 1, 16, 16)).path == tmp_path / "pruned-shape1x1x16x16.onnx"
+    assert (tmp_path / "pruned.onnx").read_text() == "delivered"
+    assert export_artefact(tmp_path).path == tmp_path / "pruned.onnx"
+
+
 def test_a_file_that_is_exported_again_is_listed_however_its_folder_is_written(tmp_path: Path, monkeypatch) -> None:
     model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
     graph = aacp.trace(model, x)

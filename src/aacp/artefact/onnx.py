@@ -23,6 +23,7 @@ from aacp.errors import ExportFailed, InvalidOption
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, positional, require_network
+from aacp.runs.files import EXPORT, stage_of
 from aacp.runs.folder import RunFolder
 from aacp.user.values import path_text, whole_number
 from aacp.zoo.imports import require_package
@@ -179,7 +180,8 @@ def export_artefact(
 
     Args:
         path: a file that `save` wrote, or the folder of a run.
-        out: the file to write; by default beside the first, with the ending `.onnx`.
+        out: the file to write; by default beside the first, with the ending `.onnx`. Where a run has delivered a file
+            of this name, one with other options has them in its name, such as `pruned-batch4.onnx`.
         model: the name of the original network; by default the one in the file.
         shape: the shape of an input; by default that of the example in the file.
         opset: the version of the ONNX operators.
@@ -198,11 +200,21 @@ def export_artefact(
         example = example_input(network, None if shape is None else tuple(shape), batch)
     if batch is not None:
         example = with_batch(example, batch)
-    target = Path(out or path.with_suffix(".onnx"))
+    others = {
+        f"batch{batch}": batch is not None,
+        f"shape{'x'.join(map(str, shape or ()))}": shape is not None,
+        f"opset{opset}": opset != OPSET,
+        "any-size": dynamic_size,
+    }
+    suffix = "".join(f"-{name}" for name, is_given in others.items() if is_given)
+    is_delivered = (path.parent / EXPORT).exists()  # with the default options; its check on a device refers to it
+    target = Path(out or path.with_name(f"{path.stem}{suffix if is_delivered else ''}.onnx"))
     exported = export_onnx(
         network, target, example, opset=opset, dynamic_batch=batch is None, dynamic_size=dynamic_size
     )
-    if os.path.samefile(target.parent, path.parent):  # a file of the training, which its manifest may list
+    if (
+        os.path.samefile(target.parent, path.parent) and stage_of(target.name) is not None
+    ):  # a file of the training, which its manifest may list
         RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
     return exported
 
