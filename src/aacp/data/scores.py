@@ -125,7 +125,7 @@ def accuracy(model: nn.Module, batches: Batches) -> float:
     if int(outside):
         raise InvalidData(
             f"{int(outside)} of {total} labels are outside 0..{classes - 1}, the classes of this network. "
-            "Give labels of its classes, or your own score function."
+            "Give labels of its classes, or your own score function (--metric), which may leave labels out."
         )
     return int(correct) / total
 

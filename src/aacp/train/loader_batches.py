@@ -211,5 +211,6 @@ def check_labels(labels: Tensor, classes: int) -> None:
     if low < 0 or high >= classes:
         raise InvalidData(
             f"There is a label {low if low < 0 else high} in the training data, but the network has {classes} "
-            f"classes, 0 to {classes - 1}. Give labels of its classes, or a network with more outputs."
+            f"classes, 0 to {classes - 1}. Give labels of its classes, a network with more outputs, or a loss that "
+            "ignores this label (--loss)."
         )
