@@ -18,6 +18,7 @@ from aacp.estimate.psae import PSAE
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.sweep import Sweep, folder_name, sweep
 from aacp.pipeline.training import TrainingRun
+from aacp.runs.chosen import LimitResult
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 
@@ -71,6 +72,10 @@ def test_printed_it_is_a_line_for_each_budget_and_one_for_the_front(swept: Sweep
         )
         assert f"macs {choice.limits[0].reached:,.0f} MACs, at most {choice.limits[0].bound:,.0f} MACs" in line
     assert last == f"{len(swept.front)} structures on the front of score, MACs and parameters"
+    predicted = LimitResult("latency", "s", None, 5e-3, 6e-3, 5e-3, 4e-3, measured=False)
+    choices = tuple(replace(choice, limits=(predicted,)) for choice in swept.choices)
+    for line in str(replace(swept, choices=choices)).splitlines()[:-1]:
+        assert line.endswith("; latency 4 ms, at most 5 ms, predicted, to be checked on the device")
 
 
 def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:

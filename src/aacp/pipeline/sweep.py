@@ -312,9 +312,6 @@ def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> 
     tests = () if evaluation is None else (evaluation.before.test, evaluation.after.test)
     known = [score_text(value) for value in tests if value is not None]
     test = f", test {' -> '.join(known)}" if known else ""
-    reached = "; ".join(
-        f"{limit.cost} {amount(limit.reached, limit.unit)}, at most {amount(limit.bound, limit.unit)}"
-        for limit in choice.limits
-    )
+    reached = "; ".join(f"{limit.cost} {amount(limit.reached, limit.unit)}, {limit.phrase}" for limit in choice.limits)
     unpruned = "" if choice.unpruned is None else f" (unpruned {score_text(choice.unpruned)})"
     return f"{name}: estimated {score_text(choice.score)}{unpruned}{test}; {reached}"

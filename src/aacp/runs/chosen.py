@@ -65,11 +65,16 @@ class LimitResult(Record):
         """The record as commands print it: with plain names of its values, and what is known about the limit."""
         return {**self.to_json(), "requested": self.bound, "original": self.full, "outcome": self.outcome}
 
-    def __str__(self) -> str:
+    @property
+    def phrase(self) -> str:
+        """The bound, and how the cost is known if it is a latency."""
         most = f"at most {amount(self.bound, self.unit)}"
         by = f" by a table that cannot decide anything ({self.table_problem})" if self.table_problem else ""
         how = {True: ", measured end to end", False: f", predicted{by}, {TO_BE_CHECKED}", None: ""}[self.measured]
-        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}{how}"
+        return f"{most}{how}"
+
+    def __str__(self) -> str:
+        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {self.phrase}"
 
 
 @dataclass(frozen=True)
