@@ -208,6 +208,32 @@ def test_a_run_is_not_resumed_with_another_hold_out_or_other_test_data(
     register_request(folder, replace(task, data=given), budget, aacp.Plan())  # the same data, split by the user
 
 
+def test_earlier_runs_may_have_moved_but_not_be_others(
+    task: PruningTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, budget = aacp.RunFolder(tmp_path / "run"), aacp.Budget.of({"macs": 0.5})
+    for place in ("a/earlier", "b/earlier"):
+        Path(place).mkdir(parents=True)
+
+    def known_after(*paths: str) -> tuple[str, ...]:
+        return register_request(folder, task, budget, aacp.Plan(), paths).known_from
+
+    known_after("a/earlier")
+    folder.write_json("search.json", {})  # the search has begun
+    for path in ("a/earlier", "./a/earlier", str(tmp_path / "a/earlier")):
+        assert known_after(path) == (path,)
+    for others in (("b/earlier",), (), ("a/earlier", "b/earlier")):
+        with pytest.raises(aacp.RunMismatch, match="known from"):
+            known_after(*others)
+    Path("a/earlier").rename("a/moved")
+    Path("b/earlier").rename("c")
+    Path("c").rename("earlier")
+    assert known_after("earlier") == ("earlier",)
+    folder.write_json("structure.json", {})  # the search is finished
+    known_after("a/moved")
+
+
 def test_a_run_is_not_resumed_with_inputs_of_another_shape(task: PruningTask, tmp_path: Path) -> None:
     """Its graph has the costs of the first shape, so that limits would not hold for another one."""
     folder = aacp.RunFolder(tmp_path)

@@ -212,9 +212,8 @@ def export_artefact(
     exported = export_onnx(
         network, target, example, opset=opset, dynamic_batch=batch is None, dynamic_size=dynamic_size
     )
-    if (
-        os.path.samefile(target.parent, path.parent) and stage_of(target.name) is not None
-    ):  # a file of the training, which its manifest may list
+    is_listed = stage_of(target.name) is not None  # if the folder is that of a training with a manifest
+    if is_listed and os.path.samefile(target.parent, path.parent):
         RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
     return exported
 

@@ -92,7 +92,7 @@ def register_request(
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)
-    if _are_named_alike(before.known_from, request.known_from):
+    if _are_the_same(before.known_from, request.known_from):
         before = replace(before, known_from=request.known_from)  # where the folders are now
     skipped = {*CIRCUMSTANCES}
     if (folder.path / STRUCTURE).exists():
@@ -114,9 +114,12 @@ def register_request(
     return before
 
 
-def _are_named_alike(before: Sequence[str], now: Sequence[str]) -> bool:
-    """Whether paths end in the same names: folders may have moved, and paths may be relative to another one."""
-    return [Path(path).resolve().name for path in before] == [Path(path).resolve().name for path in now]
+def _are_the_same(before: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether paths name the same folders, which may have moved, and may be named from another folder than before."""
+    pairs = [(Path(old), Path(new)) for old, new in zip(before, now, strict=False)]
+    return len(before) == len(now) and all(
+        old.resolve() == new.resolve() or (old.name == new.resolve().name and not old.exists()) for old, new in pairs
+    )
 
 
 def _completed(before: Request, request: Request) -> Request:
