@@ -213,8 +213,10 @@ def test_earlier_runs_may_have_moved_but_not_be_others(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder, budget = aacp.RunFolder(tmp_path / "run"), aacp.Budget.of({"macs": 0.5})
-    for place in ("a/earlier", "b/earlier"):
+    for place in ("a/earlier", "b/earlier", "run"):
         Path(place).mkdir(parents=True)
+        Path(place, "run.json").write_text(f'{{"seed": {len(place)}, "of": "{place[0]}"}}')
+    Path("run/run.json").unlink()
 
     def known_after(*paths: str) -> tuple[str, ...]:
         return register_request(folder, task, budget, aacp.Plan(), paths).known_from

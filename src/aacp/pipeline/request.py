@@ -115,11 +115,16 @@ def register_request(
 
 
 def _are_the_same(before: Sequence[str], now: Sequence[str]) -> bool:
-    """Whether paths name the same folders, which may have moved, and may be named from another folder than before."""
-    pairs = [(Path(old), Path(new)) for old, new in zip(before, now, strict=False)]
+    """Whether paths name the same runs: folders may have moved or been copied, or are named from another folder."""
+    pairs = [(Path(old), Path(new).resolve()) for old, new in zip(before, now, strict=False)]
     return len(before) == len(now) and all(
-        old.resolve() == new.resolve() or (old.name == new.resolve().name and not old.exists()) for old, new in pairs
+        old.resolve() == new or (old.name == new.name and (not old.exists() or _has_same_request(old, new)))
+        for old, new in pairs
     )
+
+
+def _has_same_request(one: Path, other: Path) -> bool:
+    return RunFolder(one).read_json(RUN) == RunFolder(other).read_json(RUN) is not None
 
 
 def _completed(before: Request, request: Request) -> Request:
