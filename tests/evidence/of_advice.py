@@ -72,8 +72,7 @@ def without_training() -> str:
     untrained = after_epochs("resnet56_70", 0)
     searched, uniform = (f"{pct(fmean(tests_of(untrained, arm)))} %" for arm in ("repaired", "uniform-repaired"))
     small, large = (
-        100
-        * (fmean(tests_of(before_training(case, "repaired"), "repaired")) - fmean(tests_of(other, "uniform-repaired")))
+        100 * (tests_of(before_training(case, "repaired"), "repaired")[0] - tests_of(other, "uniform-repaired")[0])
         for case in ("mobilenet_v2_30", "mobilenet_v2_70")
         for other in [before_training(case, "uniform-repaired")]
     )

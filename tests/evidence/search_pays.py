@@ -44,9 +44,10 @@ def before_training(case: str, arm: str) -> dict[str, Any]:
     """The networks of an arm before their training, with differences to uniform widths."""
     results = [raw(name) for name in UNTRAINED[case]]
     (found,) = (result for result in results if arm in result["summary"])
-    tests, uniform = tests_of(found, arm), tests_of(results[0], "uniform")
-    pairs = [test - other for test, other in zip(tests, uniform, strict=True)]
-    return {"rows": found["rows"], "summary": {"uniform": None, arm: {"test": tests, "above_uniform": pairs}}}
+    uniform = {run["seed"]: run["test"] for run in runs_of(results[0], "uniform")}
+    pairs = [run["test"] - uniform[run["seed"]] for run in runs_of(found, arm)]
+    summary = {arm: {"test": tests_of(found, arm), "above_uniform": pairs}}
+    return {"rows": found["rows"], "summary": {"uniform": None} | summary}
 
 
 def tests_of(result: dict[str, Any], arm: str) -> list[float]:

@@ -16,7 +16,8 @@ def test_networks_before_their_training_are_those_of_search_pays() -> None:
             assert row["counts"] == own.pop((row["arm"], row["seed"]))["counts"]
             if "repaired" not in row["arm"]:  # a search repairs by another form
                 assert abs(row["estimate"] - row["holdout"]) < 0.005
-        assert {arm for arm, _ in own} <= {"scratch"}
+        seeds = {row["seed"] for row in found["rows"]}  # trainings of other seeds may have come later
+        assert {arm for arm, seed in own if seed in seeds} <= {"scratch"}
 
 
 def test_results_contain_no_paths_of_a_machine() -> None:
