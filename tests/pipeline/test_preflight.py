@@ -204,7 +204,7 @@ class Normalised(Reader):
 def test_statistics_that_do_not_fit_the_weights_are_doubted(mean: float, is_doubted: bool) -> None:
     data = aacp.Data(marked(), marked(), marked())
     task = PruningTask(Normalised(mean).eval(), data, None, torch.device("cpu"), aacp.accuracy)
-    said = warning_about_statistics(task, SEARCHED)
+    said = warning_about_statistics(task, task.calibration(SEARCHED))
     assert bool(said) == is_doubted
     if is_doubted:
         assert "right on 100.0% of the held-out data instead of 25.0%. Call aacp.recalibrate(model, data)" in said

@@ -173,6 +173,20 @@ def test_a_sweep_is_continued_where_its_folder_has_moved_and_with_other_budgets(
     assert [choice for place, choice in enumerate(found.choices) if place != 1] == list(swept.choices)
 
 
+def test_a_warning_is_given_once_for_all_budgets(data, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    untrained = aacp.build_model("digits_resnet")
+    sweep(untrained, data, [{"macs": 0.3}, {"macs": 0.5}], tmp_path, plan=replace(PLAN, evaluations=2))
+    assert caplog.text.count("one constant answer on") == 1
+
+
+def test_a_hold_out_that_is_the_test_data_is_warned_of(
+    model, data, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    leaking = replace(data, holdout=data.test)
+    aacp.prune(model, leaking, {"macs": 0.3}, tmp_path, plan=replace(PLAN, evaluations=2, export=False))
+    assert caplog.text.count("The hold-out is the test data, so that the search would be fitted to them") == 1
+
+
 def test_the_network_is_traced_once_for_all_budgets(model, data, tmp_path: Path) -> None:
     happened: list[aacp.Event] = []
     plan = replace(PLAN, evaluations=2)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from aacp.data.batches import Batches
 from aacp.data.examples import targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import number_of_examples, sampled
@@ -121,18 +122,22 @@ def warning_about_network(task: PruningTask) -> str:
     )
 
 
-def warning_about_statistics(task: PruningTask, plan: Plan) -> str:
+def warning_about_statistics(task: PruningTask, images: Batches) -> str:
     """A warning if recalibrated batch norms alone make the unpruned network better; else "".
 
     The difference must exceed two standard errors. Such statistics are those of other weights, as after averaging, and
     they spoil the teacher of a training and the aim of a repair.
+
+    Args:
+        task: the network and its data.
+        images: the calibration images, which the search reads too.
     """
     if task.score is not accuracy or not running_norms(task.model):
         return ""
     held = task.unpruned_holdout()
     recalibrated = copy_module(task.model)
     with global_seed(task.device, 0):
-        recalibrate(recalibrated.to(task.device), task.calibration(plan))
+        recalibrate(recalibrated.to(task.device), images)
         found = task.score_network(recalibrated, task.data.holdout)
     examples = number_of_examples(task.data.holdout)
     error = math.sqrt(held * (1 - held) / examples) if examples else 0.0

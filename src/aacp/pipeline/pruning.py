@@ -354,12 +354,13 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.fabric)
-        check_calibration(self.plan, self.shared.inheritance(graph).calibration)
+        images = self.shared.inheritance(graph).calibration
+        check_calibration(self.plan, images)
         self._report_progress(
             f"searching; the score of the unpruned network is {score_text(self.task.unpruned_holdout())}"
         )
         self._warn(warning_about_network(self.task))
-        self._warn(warning_about_statistics(self.task, self.plan))
+        self._warn(warning_about_statistics(self.task, images))
         advice = advice_on_search(self.budget, self.plan), advice_on_repair(self.plan), advice_on_workers(self.plan)
         self._report_notes(*advice)
 
